@@ -10,10 +10,10 @@
 //! [`users`] are the accounts, an [`Event`] is a line for the log. Threads and poll: sessions are few, and each mostly
 //! sleeps.
 //!
-//! Properties kept: nothing outside the directory is reached; nothing half-written stands under a final name;
-//! whatever a client sends or does not send, the memory and time spent on it are bounded.
-//! We: files are transferred as they are also after TYPE A (as vsftpd does by default): converted line ends would
-//! not be the same bytes, and sizes and restart points would not fit.
+//! Properties kept: no path leads outside the directory; a final name never stands for an incomplete file; the memory
+//! and time spent on a client are bounded, whatever it sends or does not send.
+//! We: files are transferred unchanged even after TYPE A (as vsftpd does by default): with converted line ends the
+//! bytes would differ, and sizes and restart points would not fit.
 
 mod admission;
 mod budget;

@@ -1,15 +1,15 @@
 //! Codecs of the FTP control connection and of listings; no sockets.
 //!
-//! Problem: both ends of a control connection read text from a peer that they do not trust. Everything here
-//! turns bytes into values that cannot be wrong, within bounded memory, or says why not.
+//! Problem: both ends of a control connection read text from a peer that they do not trust. These codecs turn bytes
+//! into valid values, within bounded memory, or into an error.
 //! Sources: RFC 959 (commands, replies), RFC 854 (telnet), RFC 2389 (FEAT, OPTS), RFC 2428 (EPSV, EPRT),
 //! RFC 3659 (MLST, MDTM, SIZE, REST), RFC 4217 (TLS), and what programs in the field do.
-//! Keeps: no bytes make a parser panic; what one side encodes the other decodes to the same value; a line
-//! break inside an argument is never sent; where the bytes of a stream are cut does not matter.
+//! Keeps: no bytes make a parser panic; an encoded value decodes to the same value; a line break inside an argument is
+//! never sent; results do not depend on where the bytes of a stream are cut.
 //!
-//! [`lines`] splits a stream, [`command`] and [`reply`] are the two directions, [`feat`] what a server can
-//! do, [`address`] where data connections go, [`listing`] directories, [`question`] sums of files, [`dialect`] what only
-//! two ends of bufwise say to each other.
+//! [`lines`] splits a stream, [`command`] and [`reply`] are the two directions, [`feat`] is a server's features,
+//! [`address`] the addresses of data connections, [`listing`] directories, [`question`] sums of files, [`dialect`] the
+//! extensions that only two ends of bufwise use.
 
 pub mod address;
 pub mod command;

@@ -1,7 +1,7 @@
 //! A limit of the rate at which bytes move.
 //!
-//! Source: the token bucket in its clock form (GCRA, ITU-T I.371): instead of tokens it keeps the moment up to which
-//! everything moved is paid for.
+//! Source: the token bucket in its clock form (GCRA, ITU-T I.371): instead of tokens it keeps the moment by which the
+//! limit would have allowed all bytes moved so far.
 //! Properties kept: over any span no more than `rate * span + burst` moves; unused time beyond the burst is
 //! lost; a rate of zero counts as one byte per second.
 
@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use bufwise_units::Rate;
 
-/// Largest burst after a pause, in time: TCP's own bursts and a late wake-up must not slow a transfer.
+/// Largest burst after a pause, as time at the rate: TCP's own bursts and late wake-ups must not slow a transfer.
 const BURST: Duration = Duration::from_millis(20);
-/// And in bytes at least: less is not worth a system call.
+/// Smallest burst in bytes: less is not worth a system call.
 const SMALLEST_MOVE: u64 = 16 << 10;
 
 /// A limit of the rate at which bytes move.
@@ -29,7 +29,7 @@ impl Bucket {
         Self { rate, burst, paid_until: now }
     }
 
-    /// How many bytes may move at `now`: nothing, or a piece worth moving.
+    /// How many bytes may move at `now`: 0, or a piece worth a system call.
     pub(crate) fn allows(&mut self, now: Instant) -> usize {
         if let Some(earliest) = now.checked_sub(self.burst) {
             self.paid_until = self.paid_until.max(earliest);
@@ -40,9 +40,9 @@ impl Bucket {
         if bytes < self.smallest() { 0 } else { bytes }
     }
 
-    /// When it will allow something again.
+    /// When the limit will allow bytes again.
     pub(crate) fn opens(&self) -> Instant {
-        // A nanosecond more than rounding down takes.
+        // One nanosecond more, to make up for rounding down.
         self.paid_until + span(self.smallest() as u64, self.rate) + Duration::from_nanos(1)
     }
 
@@ -85,7 +85,7 @@ mod tests {
                 bucket.spend(bytes);
                 moved += bytes as u128;
                 let bound = rate * (now.duration_since(start).as_nanos() + burst) / 1_000_000_000;
-                // Each piece may be rounded by a nanosecond of the rate.
+                // Rounding may add bytes of one nanosecond to each piece.
                 prop_assert!(moved <= bound + 50 * (rate / 1_000_000_000 + 1), "{moved} of {bound}");
             }
         }

@@ -1,9 +1,9 @@
-//! Ending a transfer from another thread.
+//! Cancels a transfer from another thread.
 //!
-//! Problem: the decision that a transfer is over (`ABOR`, Ctrl-C, a control connection that is gone) is not made by
-//! the thread that moves the bytes, and that one sleeps on a socket.
-//! Properties kept: a cancelled transfer ends at once wherever it waits, and before its next system call elsewhere;
-//! once cancelled is cancelled for ever, for every transfer with a clone of the value.
+//! Problem: the decision to end a transfer (`ABOR`, Ctrl-C, a lost control connection) is made by another thread than
+//! the one that moves the bytes, which sleeps on a socket.
+//! Properties kept: a cancelled transfer ends at once wherever it waits, and before its next system call elsewhere; a
+//! cancellation is permanent, for every transfer with a clone of the value.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -15,7 +15,7 @@ use nix::poll::PollFlags;
 
 use crate::wake::{self, Bell};
 
-/// A way to end transfers; clones are the same. The default one can never be used.
+/// A handle to cancel transfers; clones share its state. The default value cannot cancel anything.
 #[derive(Clone, Debug, Default)]
 pub struct Cancel(Option<Arc<Shared>>);
 
@@ -26,7 +26,7 @@ struct Shared {
 }
 
 impl Cancel {
-    /// One that can be used.
+    /// A handle that can cancel.
     ///
     /// # Errors
     /// The system's, when no descriptor is left.
@@ -35,7 +35,7 @@ impl Cancel {
         Ok(Self(Some(Arc::new(shared))))
     }
 
-    /// Ends every transfer that has a clone of this, now or later. The default value: does nothing.
+    /// Ends every transfer that has a clone of this, now or later; with the default value, does nothing.
     pub fn cancel(&self) {
         if let Some(shared) = &self.0 {
             shared.cancelled.store(true, Ordering::Release);
@@ -43,7 +43,7 @@ impl Cancel {
         }
     }
 
-    /// Whether that has happened.
+    /// Whether [`Cancel::cancel`] was called.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.0.as_ref().is_some_and(|shared| shared.cancelled.load(Ordering::Acquire))
@@ -54,7 +54,7 @@ impl Cancel {
         let Some(shared) = &self.0 else {
             return wake::until([(fd, events)], deadline).map(|[ready]| ready);
         };
-        // The bell is never silenced: it wakes all that wait, and all that will.
+        // The bell is never silenced: it also wakes threads that wait later.
         let watched = [(fd, events), (shared.bell.as_fd(), PollFlags::POLLIN)];
         wake::until(watched, deadline).map(|[ready, _]| ready)
     }

@@ -1,12 +1,12 @@
-//! From the socket to the file: how received bytes are taken.
+//! Copies received bytes from the socket to the file.
 //!
 //! Source: Feng 2002 (drsFTP), section 4.1 for the published way: every read asks for a whole kernel buffer, into an
 //! application buffer of twice the size, from which the file is written: one copy more than needed.
-//! We, for everything else: from the socket to the file within the kernel, where the bytes need no look; else what a read
-//! returns is written to the file from where it was read to, in a buffer that begins small and grows while
-//! reads fill it.
-//! Properties kept: bytes reach the sink in order, once; what was read but not written is written by
-//! [`Copier::finish`]; the time that the sink takes is known.
+//! We, for all other policies: the bytes go from the socket to the file within the kernel, unless they must be summed
+//! or decrypted; then each read is written to the file from the buffer it was read to, which begins small and grows
+//! while reads fill it.
+//! Properties kept: bytes reach the sink in order, once; [`Copier::finish`] writes bytes that were read but not
+//! written; the time that the sink takes is measured.
 
 use std::io::{self, Read};
 use std::os::fd::AsFd;
@@ -19,9 +19,9 @@ use crate::pipe::Pipe;
 use crate::sink::Sink;
 use crate::stream::Stream;
 
-/// First buffer: a short file needs no more.
+/// First buffer: enough for a short file.
 const SMALLEST: usize = 64 << 10;
-/// Largest buffer; beyond it nothing is gained, and the processor's cache is lost.
+/// Largest buffer: a larger one is not faster, and does not fit the processor's cache.
 const LARGEST: usize = 512 << 10;
 
 /// The result of one read.
@@ -48,14 +48,14 @@ pub(crate) enum CopyError {
 #[derive(Debug)]
 pub(crate) struct Copier {
     buffer: Vec<u8>,
-    /// The way within the kernel, as long as it goes.
+    /// The pipe for copies within the kernel, as long as they work.
     pipe: Option<Pipe>,
-    /// The published way: the application's buffer, and how much of it may fill.
+    /// The published way: the application's buffer, and the bytes of it that a read may fill.
     staged: Option<(Vec<u8>, usize)>,
     hasher: Option<Hasher>,
     /// Time that the sink took.
     pub(crate) file_time: Duration,
-    /// The longest that it took at once.
+    /// The longest single call to the sink.
     pub(crate) stalled: Duration,
 }
 
@@ -63,13 +63,13 @@ impl Copier {
     /// Takes bytes from `stream` to `into`, summing them in `hasher` if there is one.
     pub(crate) fn new(stream: &Stream, into: &dyn Sink, hasher: Option<Hasher>) -> Self {
         let untouched = hasher.is_none() && !stream.is_tls() && into.place().is_some();
-        // Without a pipe, for want of descriptors, it is read and write.
+        // Without a pipe, for lack of descriptors, bytes go by read and write.
         let pipe = untouched.then(Pipe::new).and_then(Result::ok);
         let (file_time, stalled) = (Duration::ZERO, Duration::ZERO);
         Self { buffer: Vec::new(), pipe, staged: None, hasher, file_time, stalled }
     }
 
-    /// From now on as published, for a kernel buffer of this size.
+    /// Switches to the published way, for a kernel buffer of this size.
     pub(crate) fn publish(&mut self, kernel: Bytes, application: Bytes) {
         let size = |bytes: Bytes| usize::try_from(bytes.0).unwrap_or(usize::MAX);
         self.pipe = None;
@@ -138,7 +138,7 @@ impl Copier {
             into.advance(len);
             self.pipe = Some(pipe);
         } else {
-            // From here on by read and write.
+            // The sink takes no pages: read and write from here on.
             self.timed(|_| into.take(&pipe.empty(len)?))?;
         }
         Ok(Moved::Bytes(len))
@@ -158,7 +158,7 @@ impl Copier {
         self.hasher.map(Hasher::finish)
     }
 
-    /// Does something with the sink, and counts the time.
+    /// Runs a call to the sink, and counts its time.
     fn timed<T>(&mut self, work: impl FnOnce(&Self) -> io::Result<T>) -> Result<T, CopyError> {
         let begun = Instant::now();
         let done = work(self);

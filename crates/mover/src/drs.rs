@@ -1,22 +1,22 @@
-//! DRS in a program that sees `TCP_INFO`: between the published user-space version and the kernel's.
+//! DRS in a program that reads `TCP_INFO`: between the published user-space version and the kernel's.
 //!
-//! Problem: DRS as published is late by up to a round trip, which slow start feels, and generous afterwards: twice what
-//! arrives in a round trip is a queue once slow start is over.
+//! Problem: DRS as published is late by up to a round trip, which slows slow start, and generous afterwards: once slow
+//! start is over, a window of twice what arrives in a round trip makes a queue.
 //! Source: Fisk 2000 (DRS) and Feng 2002 (drsFTP), section 3 ([`bufwise_policy::drs`]); what follows is ours.
 //! - Data count when they arrive, in order or not ([`Arrivals`]).
-//! - While the largest measurement has not grown by an eighth in three round trips, the sender is not in slow start: then
-//!   the window is one and a half times that measurement, which is more than congestion avoidance adds in a
-//!   round trip.
-//! - Many measurements run at once, each a little after the one before: a sender doubles all the time, not once in
-//!   a round trip.
-//! - A flight in slow start comes in one go, and its last acknowledgement leaves before anybody has looked: twice what
-//!   arrived is then a round trip late. So the window is up to four times the measurement, as far as the path could carry
-//!   it: no more than twice what would arrive in a round trip at the highest rate seen between two looks.
+//! - If the largest measurement has not grown by an eighth in three round trips, the sender is not in slow start: then
+//!   the window is one and a half times that measurement, which is more than congestion avoidance adds in a round trip.
+//! - Several measurements run at once, each begun a little after the one before, because a sender doubles continuously
+//!   and not once per round trip.
+//! - In slow start a flight comes as one burst, and its last acknowledgement leaves before the next sample: twice what
+//!   arrived is then a round trip late. So the window is up to four times the measurement, within what the path could
+//!   carry: at most twice what would arrive in a round trip at the highest rate between two samples.
 //! - The first window is the kernel's own (64 KB).
-//! - Round trips shorter than the time between two looks count as that: what arrives meanwhile needs room.
+//! - Round trips shorter than the time between two samples count as that time: data that arrive meanwhile need room.
 //!
 //! Properties kept: the window never falls below one and a half times the largest measurement (within the policy's own
-//! bounds); growth makes room for doubling again at once; in slow start the sender is not limited.
+//! bounds); when the measurement grows again, the window has room for doubling at once; in slow start the window does
+//! not limit the sender.
 
 use bufwise_policy::{Arrivals, Drs, Policy, drs};
 use bufwise_units::{Bytes, Decision, Micros, Rate, Sample};
@@ -25,36 +25,36 @@ use bufwise_units::{Bytes, Decision, Micros, Rate, Sample};
 const GROWTH: (u64, u64) = (9, 8);
 /// Round trips without it after which slow start is over.
 const STEADY_AFTER: u64 = 3;
-/// Window over measurement from then on.
+/// Window over measurement after slow start.
 const STEADY: (u64, u64) = (3, 2);
 /// Measurements in a round trip.
 const PHASES: u64 = 32;
 /// First window: what the kernel offers (`tcp_select_initial_window()`), in segments of 1,448 bytes.
 const INITIAL: Bytes = Bytes(45 * 1_448);
-/// Window over measurement in slow start, at most: the flight that is under way and the one after it.
+/// Largest window over measurement in slow start: room for the flight under way and the next one.
 const AHEAD: u64 = 4;
-/// Window over what arrives in a round trip at the highest rate, in slow start, at most: the path and a queue as large.
+/// Largest window in slow start, over what arrives in a round trip at the highest rate: the path and a queue as large.
 const CARRIED: u64 = 2;
 
 /// DRS for one connection, at its receiver.
 #[derive(Debug)]
 pub(crate) struct InfoDrs {
-    /// The same rule, begun one after the other.
+    /// Instances of the same rule, begun one after the other.
     phases: [Drs; PHASES as usize],
     began: Option<Micros>,
-    /// Least round-trip time.
+    /// Shortest round-trip time.
     look: Micros,
     /// The measurement that last grew, and when it did.
     grown: (Bytes, Micros),
     /// The last sample's time, and the bytes that had arrived by then.
     looked: Option<(Micros, Bytes)>,
     arrivals: Arrivals,
-    /// Highest rate between two looks.
+    /// Highest rate between two samples.
     peak: Rate,
 }
 
 impl InfoDrs {
-    /// For a connection with this window scale, looked at this often.
+    /// For a connection with this window scale, sampled at this interval.
     pub(crate) fn new(window_scale: u8, max: Bytes, look: Micros) -> Self {
         let config = drs::Config { window_scale, max, initial: INITIAL, ..drs::Config::default() };
         let phases = std::array::from_fn(|_| Drs::new(config));
@@ -63,8 +63,8 @@ impl InfoDrs {
         Self { phases, began: None, look, arrivals, grown, looked: None, peak: Rate::ZERO }
     }
 
-    /// `sample`, taken at `now`, as DRS should see it: all that has arrived counts, and no round trip is shorter than the
-    /// time between two samples.
+    /// Adapts `sample`, taken at `now`, for DRS: all arrived bytes count, and no round trip is shorter than the time
+    /// between two samples.
     pub(crate) fn sample(&mut self, sample: Sample, now: Micros) -> Sample {
         let at_least = |rtt: Micros| if rtt > Micros::ZERO { rtt.max(self.look) } else { rtt };
         let (srtt, rcv_rtt) = (at_least(sample.srtt), at_least(sample.rcv_rtt));
@@ -72,10 +72,10 @@ impl InfoDrs {
         Sample { bytes_received, srtt, rcv_rtt, ..sample }
     }
 
-    /// Follows the rate between looks.
+    /// Follows the rate between samples.
     fn follow_peak(&mut self, received: Bytes, now: Micros) {
         let (at, before) = *self.looked.get_or_insert((now, received));
-        // Over less time a few segments that waited together would pass for a rate.
+        // Over a shorter time, a few segments that waited together would look like a high rate.
         if now.since(at) >= self.look {
             self.peak = self.peak.max((received - before).per(now.since(at)));
             self.looked = Some((now, received));
@@ -184,8 +184,8 @@ mod tests {
         assert_eq!((shown.srtt, shown.rcv_rtt, shown.bytes_received), (LOOK, Micros::ZERO, Bytes(5)));
     }
 
-    /// How long a sender in slow start takes for so many segments over a link of so many segments per millisecond; it has
-    /// at most `most` under way. Without `drs` nothing limits it but that.
+    /// How long a sender in slow start takes for so many segments over a link of so many segments per millisecond, with
+    /// at most `most` under way. Without `drs` there is no other limit.
     fn slow_start(mut drs: Option<InfoDrs>, segments: u64, per_milli: u64, most: u64) -> u64 {
         let half = RTT.0 / 2_000;
         let (mut cwnd, mut window, mut sent, mut acked, mut arrived) = (10, u64::MAX, 0, 0, 0);

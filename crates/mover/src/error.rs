@@ -10,7 +10,7 @@ use bufwise_units::{BitRate, Rate};
 /// Why a transfer failed.
 #[derive(Debug, thiserror::Error)]
 pub enum MoveError {
-    /// A connection could not be had.
+    /// A connection could not be made.
     #[error("{operation} {address} failed: {source}")]
     Connect {
         /// The step that failed.
@@ -30,7 +30,8 @@ pub enum MoveError {
         bytes: u64,
         /// The system's answer.
         source: io::Error,
-        /// The longest time that the local file kept the connection waiting, if that was long: peers give up then.
+        /// The longest time that the local file kept the connection waiting, if that was long enough for a peer to give
+        /// up.
         stalled: Option<Duration>,
     },
     /// An encrypted stream ended unannounced: an attacker may have cut it.
@@ -49,7 +50,7 @@ pub enum MoveError {
         /// The system's answer.
         source: io::Error,
     },
-    /// The stream ended, or went on, where it should not.
+    /// The stream was shorter or longer than announced.
     #[error("the file should have {expected} bytes, but {received} came")]
     Length {
         /// Announced length.

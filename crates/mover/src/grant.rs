@@ -1,16 +1,16 @@
-//! The receiver's requests for the sender's buffer, as the sender grants them, and the memory that several senders share.
+//! Grants the receiver's requests for the sender's buffer, within memory that several senders share.
 //!
-//! Problem: a drsFTP receiver says how large the sender's buffer should be, in the middle of a transfer. A stranger's
-//! number would become this host's memory; and the kernel takes no more than `wmem_max`, which may be less than its own
-//! autotuning would give. Without a request the kernel enlarges the buffer of each connection by itself, also while its
-//! peer reads nothing.
+//! Problem: a drsFTP receiver requests a size of the sender's buffer in the middle of a transfer. Granted unchecked, a
+//! stranger's number would become this host's memory; and the kernel sets at most `wmem_max`, which may be less than
+//! its own autotuning would give. Without a request the kernel enlarges the buffer of each connection by itself, even
+//! while the peer reads nothing.
 //! Source: Feng 2002 (drsFTP), section 4.2; the bounds are ours.
-//! Rules: a connection counts with the memory of its request, or with the most that autotuning gives; while less is granted
-//! to it ([`BufferGrants::within`]), the buffer is held at that.
-//! Properties kept: the buffer is never set below [`SMALLEST_BUFFER`] nor above the cap; changes that no receiver would tell
-//! ([`is_notable`]), and changes sooner than [`MIN_GRANT_SPACING`] after the last, change nothing; a request beyond
-//! `wmem_max` leaves the buffer to autotuning where that reaches further; the first grant of memory stands before the first
-//! byte is written.
+//! Rules: a connection asks for the memory of its request, or for the most that autotuning gives; while less is granted
+//! to it ([`BufferGrants::within`]), the buffer is held at the grant.
+//! Properties kept: the buffer is never set below [`SMALLEST_BUFFER`] nor above the cap; a change that no receiver
+//! would request ([`is_notable`]), or that comes within [`MIN_GRANT_SPACING`] of the last, has no effect; a request
+//! beyond `wmem_max` leaves the buffer to autotuning where that reaches further; the first grant of memory applies
+//! before the first byte is written.
 
 use std::fmt;
 use std::net::TcpStream;
@@ -23,21 +23,21 @@ use bufwise_units::Bytes;
 use crate::host;
 use crate::request::{MIN_REQUEST_SPACING, is_notable};
 
-/// Least buffer: a sender below it would need a system call for every few segments.
+/// Smallest buffer: with less, a sender would need a system call for every few segments.
 const SMALLEST_BUFFER: Bytes = Bytes(16 << 10);
-/// Shortest time between two changes: half of that between two words of a receiver, as the path may bring two closer
+/// Shortest time between two changes: half of that between two requests, because the path may bring two closer
 /// together.
 const MIN_GRANT_SPACING: Duration = Duration::from_micros(MIN_REQUEST_SPACING.0 / 2);
 
-/// Unsent bytes above which a tuned connection takes no more: what is in flight is the path's, the rest would
-/// only wait in memory. 100 ms at 20 Mbit/s, 1 ms at 2 Gbit/s.
+/// Unsent bytes above which a tuned connection takes no more: beyond the bytes in flight, data would only wait in
+/// memory. 100 ms at 20 Mbit/s, 1 ms at 2 Gbit/s.
 pub(crate) const MAX_UNSENT: Bytes = Bytes(256 << 10);
 
-/// The grants of a peer's requests for the send buffer, of one transfer after the other; clones are the same.
+/// Grants a peer's requests for the send buffer, for one transfer after another; clones share the state.
 #[derive(Clone, Debug)]
 pub struct BufferGrants(Arc<Mutex<State>>);
 
-/// Given the memory that is wanted for a buffer, and that which is in it, says how much may be had.
+/// Called with the memory requested for a buffer and the memory it holds; returns the memory granted.
 type Ask = dyn FnMut(Bytes, Bytes) -> Bytes + Send;
 
 struct State {
@@ -47,10 +47,10 @@ struct State {
     granted: Option<Bytes>,
     data: Option<TcpStream>,
     changed: Option<Instant>,
-    /// The size of buffer that the connection was made with; `None`: autotuning.
+    /// The buffer size with which the connection was made; `None`: autotuning.
     own: Option<Bytes>,
     ask: Option<Box<Ask>>,
-    /// Memory for the buffer, where that is less than wanted.
+    /// Memory granted for the buffer, where that is less than requested.
     room: Option<Bytes>,
 }
 
@@ -86,16 +86,17 @@ impl BufferGrants {
         Self(Arc::new(Mutex::new(state)))
     }
 
-    /// The same within memory that `ask` keeps: given the memory that is wanted for the buffer, and that which is in it,
-    /// it says how much may be had. It is asked now and then while the transfer runs; each answer replaces the one before.
+    /// The same within memory that `ask` manages: called with the memory requested for the buffer and the memory it
+    /// holds, `ask` returns the memory granted. It is called repeatedly while the transfer runs; each grant replaces
+    /// the one before.
     #[must_use]
     pub fn within(self, ask: impl FnMut(Bytes, Bytes) -> Bytes + Send + 'static) -> Self {
         self.state().ask = Some(Box::new(ask));
         self
     }
 
-    /// Takes a request, in bytes as for `SO_SNDBUF`: for the transfer that runs, else for the next one. Returns the size
-    /// that counts now.
+    /// Takes a request, in bytes as for `SO_SNDBUF`: for the running transfer, else for the next one. Returns the size
+    /// in force now.
     ///
     /// # Errors
     /// [`OptionError`] when the kernel refuses.
@@ -109,7 +110,7 @@ impl BufferGrants {
         self.state().granted
     }
 
-    /// From now on the requests count for `data`, the last one at once.
+    /// Applies requests to `data` from now on, the last one at once.
     pub(crate) fn attach(&self, data: &TcpStream) -> Result<(), OptionError> {
         let data = data.try_clone().map_err(|source| OptionError::Set {
             option: "SO_SNDBUF",
@@ -161,7 +162,7 @@ impl State {
         Ok(size)
     }
 
-    /// The size that the connection should have; `None`: autotuning, which reaches further than a request that is beyond
+    /// The size that the buffer should have; `None`: autotuning, also where it reaches further than a request beyond
     /// `wmem_max`.
     fn wanted(&self) -> Option<Bytes> {
         let autotunes = |size: &Bytes| *size > self.wmem_max && self.autotuned_max > self.wmem_max.times(2);
@@ -181,7 +182,7 @@ impl State {
     fn apply(&self) -> Result<(), OptionError> {
         let Some(data) = &self.data else { return Ok(()) };
         if self.granted.is_some() {
-            // The size is meant for what is in flight; what waits before that needs no more than keeps the flight full.
+            // The size is meant for data in flight; unsent data need only enough room to keep the flight full.
             options::set_notsent_low_water(data, MAX_UNSENT)?;
         }
         match (self.wanted(), self.room.map(|room| room.scaled(1, 2))) {
@@ -190,7 +191,7 @@ impl State {
             (None, Some(half)) => {
                 let (now, settable) = (options::send_buffer(data)?.scaled(1, 2), half.min(self.wmem_max));
                 if !is_locked(data) && now.times(2) <= half {
-                    // There is room for it to grow until it is asked for again.
+                    // The buffer has room to grow until the next call of `ask`.
                     Ok(())
                 } else if now > half || now < settable {
                     options::set_send_buffer(data, settable)
@@ -202,7 +203,7 @@ impl State {
     }
 }
 
-/// Whether autotuning keeps off the send buffer. Before Linux 5.14 that cannot be known, nor changed.
+/// Whether the send buffer is locked against autotuning. Before Linux 5.14 the lock can be neither read nor changed.
 fn is_locked(data: &TcpStream) -> bool {
     options::buffer_lock(data).is_ok_and(|lock| lock.send)
 }

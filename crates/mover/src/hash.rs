@@ -1,8 +1,8 @@
-//! Sums of a file's bytes, made while the bytes pass.
+//! Sums of a file's bytes, computed while the bytes pass.
 //!
-//! Problem: a stream shows a broken connection at best, never a changed byte.
+//! Problem: a stream reveals a broken connection at best, never a changed byte.
 //! Sources: draft-bryan-ftpext-hash (the names); SHA-256 and SHA-1 (FIPS 180-4), MD5 (RFC 1321), XXH3-128.
-//! Properties kept: the sum does not depend on how the bytes were cut; names and sums read back as written.
+//! Properties kept: the sum does not depend on how the bytes were cut; parsing a written name or sum gives it back.
 
 use std::fmt;
 use std::str::FromStr;
@@ -21,14 +21,14 @@ pub enum HashKind {
     Sha256,
     /// SHA-1: an attacker who makes both files can give them the same sum.
     Sha1,
-    /// MD5: the same, in seconds.
+    /// MD5: the same, within seconds.
     Md5,
-    /// XXH3-128: finds every accident, at memory speed; it does not resist an attacker.
+    /// XXH3-128: finds accidental changes, at memory speed; it does not resist an attacker.
     Xxh3,
 }
 
 impl HashKind {
-    /// All of them, in the order in which they are to be preferred: what an attacker can do least about, then the quicker.
+    /// All of them in order of preference: by resistance to attackers, then by speed.
     pub const ALL: [Self; 4] = [Self::Sha256, Self::Sha1, Self::Md5, Self::Xxh3];
 
     /// The name, as draft-bryan-ftpext-hash has it.
@@ -83,7 +83,7 @@ impl FromStr for HashKind {
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Digest {
     kind: HashKind,
-    /// As many as the kind has; zeros behind them.
+    /// The bytes of the sum, then zeros.
     bytes: [u8; LONGEST],
 }
 

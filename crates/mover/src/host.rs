@@ -1,7 +1,7 @@
 //! This host's limits of socket memory.
 //!
 //! Source: `Documentation/networking/ip-sysctl.rst` and `admin-guide/sysctl/net.rst` of Linux.
-//! A limit that cannot be read counts as zero: then nothing is tried that needs it to be larger.
+//! A limit that cannot be read counts as zero, so that nothing is attempted that needs more.
 
 use std::fs;
 

@@ -19,18 +19,18 @@ pub struct Job {
     pub hash: Option<HashKind>,
     /// Ends the transfer early.
     pub cancel: Cancel,
-    /// A receiver takes the end of an encrypted stream for the end of the file though the peer did not announce it
+    /// A receiver accepts the end of an encrypted stream as the end of the file even if the peer did not announce it
     /// (`close_notify`), as some stock programs do not. An attacker who can cut the connection can then cut the file.
     pub unannounced_end: bool,
 }
 
-/// Part of the time without a byte after which a stalled connection is looked at again.
+/// A stalled connection is sampled again after this part of its time without a byte.
 const STALLED_LOOKS: u32 = 4;
-/// Longest time between two looks at a stalled connection.
+/// Longest time between two samples of a stalled connection.
 const LONGEST_LOOK: Duration = Duration::from_secs(4);
 
-/// Time to the next look at a connection that is looked at `every` so often, if nothing has moved for `quiet`: one that
-/// stalls wakes its thread ever more rarely.
+/// Time to the next sample of a connection with the interval `every`, if no byte has moved for `quiet`: a stalled
+/// connection wakes its thread ever more rarely.
 pub(crate) fn look_after(every: Duration, quiet: Duration) -> Duration {
     every.max((quiet / STALLED_LOOKS).min(LONGEST_LOOK))
 }
@@ -42,7 +42,7 @@ pub struct Bounds {
     pub idle: Duration,
     /// Moment at which the transfer is given up.
     pub deadline: Option<Instant>,
-    /// The lowest rate, as the mean over each [`Bounds::idle`]: a peer can send a byte now and then for ever.
+    /// The lowest rate, as the mean over each [`Bounds::idle`]: a peer could send single bytes for ever.
     pub lowest: Option<Rate>,
 }
 
@@ -54,14 +54,14 @@ impl Default for Bounds {
 }
 
 impl Bounds {
-    /// Until when the next byte is awaited, if the last moved at `last`.
+    /// Until when to wait for the next byte, if the last moved at `last`.
     #[must_use]
     pub fn end(&self, last: Instant) -> Instant {
         let idle = last + self.idle;
         self.deadline.map_or(idle, |deadline| deadline.min(idle))
     }
 
-    /// Whether either bound has passed at `now`, and which.
+    /// Checks whether a bound has passed at `now`.
     ///
     /// # Errors
     /// [`MoveError::Deadline`] or [`MoveError::Idle`].
@@ -76,7 +76,7 @@ impl Bounds {
     }
 }
 
-/// What has moved since the rate was last held against [`Bounds::lowest`].
+/// Bytes moved since the rate was last compared with [`Bounds::lowest`].
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
     since: Instant,
@@ -84,7 +84,7 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Nothing has moved at `start`.
+    /// Begins at `start`, with no byte moved.
     #[must_use]
     pub const fn new(start: Instant) -> Self {
         Self { since: start, bytes: 0 }

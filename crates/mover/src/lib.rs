@@ -1,7 +1,7 @@
 //! Moving the bytes of one file over one TCP connection, with buffers that are tuned while it moves.
 //!
-//! The sender hands the file to the kernel; the receiver reads, writes, and every few milliseconds shows the
-//! connection to a policy and applies what that decides. [`probe`] measures the path meanwhile: round-trip time, losses,
+//! The sender hands the file to the kernel; the receiver reads, writes, and every few milliseconds samples the
+//! connection for a policy and applies its decision. [`probe`] measures the path meanwhile: round-trip time, losses,
 //! capacity. Either end sums the bytes on request. The end of the stream is the end of the file. Threads and poll, no
 //! asynchronous runtime; no privilege is needed.
 //!
@@ -14,9 +14,9 @@
 //!     BufferGrants::set  <----- control channel --------   Progress::buffer_request
 //! ```
 //!
-//! Properties kept: both ends sum what really passed, so equal sums mean an equal file; every wait is bounded
-//! by an idle time and, if given, a deadline, and ends when cancelled; fixed buffer sizes are set before the
-//! connection is made, when the window scale is still open; what a peer requests is bounded here.
+//! Properties kept: both ends sum the bytes that passed, so equal sums mean an equal file; every wait is bounded by an
+//! idle time and, if given, a deadline, and ends when cancelled; fixed buffer sizes are set before the connection is
+//! made, while the window scale is still open; requests of a peer are bounded.
 
 mod bucket;
 mod cancel;

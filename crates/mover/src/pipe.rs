@@ -15,9 +15,9 @@ use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, SpliceFFlags, fcntl, splice};
 use nix::unistd::pipe2;
 
-/// Size to ask for: the most that users without privilege get (`fs.pipe-max-size`).
+/// Requested size of the pipe: the largest without privilege (`fs.pipe-max-size`).
 const LARGE: usize = 1 << 20;
-/// A pipe's size without asking.
+/// Default size of a pipe.
 const USUAL: usize = 64 << 10;
 
 /// A pipe between a socket and a file.
@@ -32,7 +32,7 @@ impl Pipe {
     pub(crate) fn new() -> io::Result<Self> {
         let (reading, writing) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)?;
         let wanted = i32::try_from(LARGE).unwrap_or(i32::MAX);
-        // Refused where a user has too many of them (`fs.pipe-user-pages-soft`); then the usual size does.
+        // Refused if the user has too many pipe pages (`fs.pipe-user-pages-soft`); the default size remains then.
         let size = fcntl(&writing, FcntlArg::F_SETPIPE_SZ(wanted));
         let size = size.ok().and_then(|size| usize::try_from(size).ok()).unwrap_or(USUAL);
         Ok(Self { reading, writing, size })
@@ -44,8 +44,8 @@ impl Pipe {
         Ok(splice(socket, None, &self.writing, None, at_most.min(self.size), flags)?)
     }
 
-    /// Writes the `left` bytes in it to `file` from `offset` on. False: this file takes no pages; the bytes are still
-    /// here, for [`Pipe::empty`].
+    /// Writes the `left` bytes in it to `file` from `offset` on. False: the file takes no pages, and the bytes are
+    /// still in the pipe, for [`Pipe::empty`].
     pub(crate) fn write(&self, mut left: usize, file: &File, offset: u64) -> io::Result<bool> {
         let mut at = i64::try_from(offset).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
         let whole = left;
@@ -55,7 +55,7 @@ impl Pipe {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(len) => left -= len,
                 Err(Errno::EINTR) => {}
-                // Opened to append, or a file system without pages.
+                // The file is open for appending, or its file system has no page cache.
                 Err(Errno::EINVAL | Errno::ESPIPE) if left == whole => return Ok(false),
                 Err(errno) => return Err(errno.into()),
             }
@@ -63,7 +63,7 @@ impl Pipe {
         Ok(true)
     }
 
-    /// The `len` bytes in it, and with them the end of the pipe.
+    /// The `len` bytes in it; consumes the pipe.
     pub(crate) fn empty(self, len: usize) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; len];
         File::from(self.reading).read_exact(&mut bytes)?;

@@ -1,7 +1,7 @@
 //! Measuring the path beside a transfer, with small UDP packets.
 //!
-//! Problem: the receiver of a file must know the round-trip time, whether the path loses packets, and
-//! roughly what it can carry; TCP's receiver measures none of that well.
+//! Problem: the receiver of a file must know the path's round-trip time, its losses, and roughly its capacity; TCP's
+//! receiver measures none of these well.
 //! Source: Prasad 2004 (SOBAS), section IV-B: the receiver sends 100-byte packets every 10 ms, the sender echoes
 //! them with a sequence number; five packet trains before the data estimate the capacity.
 //!
@@ -13,13 +13,13 @@
 //!     capacity  <==============================     Train, packets back to back
 //! ```
 //!
-//!
-//! `bufwise probe` asks more, and of a server of its own ([`PathServer`], [`PathClient`]): capacity and available bandwidth of
-//! both ways, round-trip times, losses; one train after another, ordered over a TCP connection that hands out the token.
+//! `bufwise probe` measures more, with a server of its own ([`PathServer`], [`PathClient`]): capacity and available
+//! bandwidth of both ways, round-trip times, losses; one train after another, ordered over a TCP connection that hands
+//! out the token.
 //!
 //! Properties kept: the responder answers only packets that carry the session's token and come from the
-//! session's peer; an echo is no larger than its probe; trains are bounded in number, length and frequency,
-//! so that a session cannot be used to flood anybody.
+//! session's peer; an echo is no larger than its probe; trains are bounded in number, length and frequency, so that a
+//! session cannot be used to flood another host.
 
 mod capacity;
 mod client;

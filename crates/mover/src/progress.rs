@@ -1,11 +1,12 @@
-//! Samples of a transfer while it runs, and the report in its end.
+//! Samples of a transfer while it runs, and the report at its end.
 //!
-//! Problem: "slow" has a cause, and the kernel knows it: at the sender it times what held it back
-//! ([`bufwise_socket::limit`]). A receiver has no such clock. We: its window limits when what arrives in a round
-//! trip comes near to what it offers; its application limits when it spends more than half of the time on
-//! the file; else the cause is the sender or the path, which cannot be told apart from here.
-//! Properties kept: a look costs two system calls; peaks are those of the looks, which come every
-//! [`INTERVAL`] at least.
+//! Problem: a slow transfer has a cause. At the sender the kernel measures it: it counts the time for which each limit
+//! held the connection back ([`bufwise_socket::limit`]). A receiver has no such counters. We: at a receiver, the window
+//! limits when the bytes of a round trip come near to the offered window; the application limits when it spends more
+//! than half of the time on the file; otherwise the cause is the sender or the path, which a receiver cannot
+//! distinguish.
+//! Properties kept: a sample costs two system calls; peaks are those of the samples, which are at most [`INTERVAL`]
+//! apart.
 
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
@@ -22,15 +23,15 @@ use crate::hash::Digest;
 /// How often a caller hears of progress.
 pub(crate) const INTERVAL: Duration = Duration::from_millis(100);
 
-/// A window is used up when so much of it arrives in a round trip: acknowledgements and scheduling take the rest.
+/// A window limits when so much of it arrives in a round trip: acknowledgements and scheduling take the rest.
 const USED_UP: (u64, u64) = (3, 4);
 
-/// One look at a running transfer.
+/// One sample of a running transfer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// Bytes moved: received, or handed to the kernel.
     pub bytes: u64,
-    /// Bytes moved per second since the look before.
+    /// Bytes moved per second since the sample before.
     pub rate: Rate,
     /// Round-trip time: the sender's smoothed one, or the receiver's estimate; `None`: not known.
     pub rtt: Option<Micros>,
@@ -43,25 +44,24 @@ pub struct Progress {
     pub held: Bytes,
     /// The limit that held the transfer back since the last sample; `None`: not known, at a receiver the sender or the path.
     pub limited_by: Option<Limit>,
-    /// At a receiver, when the sender should be told of it: the size for its buffer, as for `SO_SNDBUF`.
+    /// At a receiver: the size to request of the sender for its buffer, as for `SO_SNDBUF`; `None`: no request now.
     pub buffer_request: Option<Bytes>,
-    /// State of SOBAS, if that decides.
+    /// State of SOBAS, if that is the policy.
     pub sobas_state: Option<State>,
 }
 
-/// The newest sample of a transfer that has not been read. A request in it is told once: it stays when a newer sample without
-/// one comes.
+/// The newest unread sample of a transfer. A request in it is delivered once: it is kept when a newer sample has none.
 #[derive(Debug, Default)]
 pub struct Unread(Option<Progress>);
 
 impl Unread {
-    /// Replaces what has not been read; a request in it that was not read stays.
+    /// Replaces the unread sample, but keeps its request unless the newer one has its own.
     pub fn put(&mut self, newer: &Progress) {
         let request = self.0.and_then(|older| older.buffer_request);
         self.0 = Some(Progress { buffer_request: newer.buffer_request.or(request), ..*newer });
     }
 
-    /// The newest word, once.
+    /// Takes the newest sample; `None` if it was read.
     pub fn take(&mut self) -> Option<Progress> {
         self.0.take()
     }
@@ -82,7 +82,7 @@ pub struct Held {
     pub unknown: Duration,
 }
 
-/// A transfer, told in its end.
+/// Report of a transfer at its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Report {
     /// The number of its socket (`SO_COOKIE`), which no other gets while the system runs; zero: not known.
@@ -93,7 +93,7 @@ pub struct Report {
     pub elapsed: Duration,
     /// Bytes per second.
     pub goodput: Rate,
-    /// Round-trip time in the end; `None`: not known.
+    /// Round-trip time at the end; `None`: not known.
     pub rtt: Option<Micros>,
     /// Smallest round-trip time; `None`: not known.
     pub min_rtt: Option<Micros>,
@@ -109,7 +109,7 @@ pub struct Report {
     pub most_held: Bytes,
     /// How long each limit held it back.
     pub held: Held,
-    /// Which did longest; `None`: not known, at a receiver the sender or the path.
+    /// The limit that held it back longest; `None`: not known, at a receiver the sender or the path.
     pub limited_by: Option<Limit>,
     /// Time spent reading or writing the file.
     pub file_time: Duration,
@@ -117,14 +117,14 @@ pub struct Report {
     pub hash: Option<Digest>,
 }
 
-/// Which end is looked at.
+/// The sampled end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     Sender,
     Receiver,
 }
 
-/// Looks at one connection again and again.
+/// Samples one connection repeatedly.
 #[derive(Debug)]
 pub(crate) struct Monitor {
     end: End,
@@ -178,7 +178,7 @@ impl Monitor {
         Ok(Look { at, info, mem })
     }
 
-    /// Looks at `stream`, which has moved `bytes` so far and spent `file_time` on the file.
+    /// Samples `stream`, which has moved `bytes` so far and spent `file_time` on the file.
     pub(crate) fn look(
         &mut self,
         stream: &TcpStream,
@@ -218,7 +218,8 @@ impl Monitor {
             return Some(Limit::Application);
         }
         let offered = Bytes(now.info.rcv_wnd.into());
-        // The smallest estimate: a full window's own queue would hide that it is full.
+        // Use the smallest estimate: the queue of a full window lengthens the round trip and would hide that it is
+        // full.
         let in_a_round_trip = rate.over(self.min_rtt?);
         (in_a_round_trip >= offered.scaled(USED_UP.0, USED_UP.1)).then_some(Limit::ReceiveWindow)
     }
@@ -230,7 +231,7 @@ impl Monitor {
         }
     }
 
-    /// The whole, `elapsed` after it began.
+    /// The report, `elapsed` after the transfer began.
     pub(crate) fn report(&self, elapsed: Duration, hash: Option<Digest>) -> Report {
         let info = &self.last.info;
         let micros = Micros(u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX));

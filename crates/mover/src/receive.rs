@@ -1,4 +1,4 @@
-//! The receiving end: reads as fast as data comes, and lets the tuner look every few milliseconds.
+//! The receiving end: reads as fast as data comes, and has the tuner sample the connection every few milliseconds.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -20,31 +20,32 @@ use crate::sink::Sink;
 use crate::stream::Stream;
 use crate::tuner::{Reading, Tuner};
 
-/// A file that kept its connection waiting for longer is named when that breaks.
+/// If the connection breaks, the error names the file as a cause if it kept the connection waiting for longer than
+/// this.
 const LONG_STALL: Duration = Duration::from_secs(5);
-/// After so long without a byte the connection is quiet: its next byte is an event, and looks are rare until then. Longer
-/// than round trips and a peer's retransmission mostly are, so that these are seen as before.
+/// After so long without a byte the connection is quiet: samples are rare until its next byte. Longer than most round
+/// trips and retransmissions, so that these are sampled normally.
 const QUIET: Duration = Duration::from_secs(1);
 
-/// A file that arrived.
+/// Result of a received file.
 #[derive(Clone, Debug)]
 pub struct Received {
     /// The report of the transfer.
     pub report: Report,
-    /// The probes' measurements in the end; `None` without probes.
+    /// The probes' measurements at the end; `None` without probes.
     pub measured: Option<Measured>,
-    /// `TCP_INFO` of the connection in the end.
+    /// `TCP_INFO` of the connection at the end.
     pub info: TcpInfo,
 }
 
 /// Receives a file over `stream` and writes it to `into`, tuned by `tuner`.
 ///
-/// The file ends with the stream; with `expected` its length must be that. `on_progress` hears of it some ten times a
-/// second, less often while nothing comes, and whenever the sender should be told something. `into` should not block for
-/// long: while it does, nothing is read.
+/// The file ends with the stream; if `expected` is given, its length must be that. `on_progress` is called some ten
+/// times a second, less often while no byte comes, and whenever there is a request to send. `into` should not block for
+/// long: no byte is read meanwhile.
 ///
 /// # Errors
-/// As [`MoveError`] says; what had been received is then in `into`.
+/// As [`MoveError`] says; the bytes received before are then in `into`.
 pub fn receive(
     stream: impl Into<Stream>,
     into: &mut dyn Sink,
@@ -85,10 +86,10 @@ pub fn receive(
         transfer.word(first_request)?;
     }
     let ended = transfer.run(into);
-    // The bytes that were read belong to the file, even if the rest never comes.
+    // Write the bytes already read, even if the rest never comes.
     transfer.copier.finish(into).map_err(|error| transfer.copy_failed(error))?;
     ended?;
-    // The clock stops at the last byte; the sender learns that we have it from the connection's end.
+    // The time ends at the last byte; closing the connection tells the sender that we have everything.
     transfer.end(start.elapsed())
 }
 
@@ -102,11 +103,11 @@ struct Transfer<'a, P> {
     bucket: Option<Bucket>,
     reading: Reading,
     bytes: u64,
-    /// Bytes of the largest read since the last look.
+    /// Bytes of the largest read since the last sample.
     largest_read: usize,
     /// When a byte last came.
     last: Instant,
-    /// Nothing has come for [`QUIET`].
+    /// No byte has come for [`QUIET`].
     quiet: bool,
     pace: Pace,
     next_look: Instant,
@@ -137,13 +138,13 @@ impl<P: FnMut(&Progress)> Transfer<'_, P> {
                 self.next_word = now + self.spaced(INTERVAL, now);
             }
             self.job.bounds.check(self.last, now)?;
-            // A slow file is no slow peer.
+            // Time spent on the file does not count against the peer.
             let waited = now.checked_sub(self.copier.file_time).unwrap_or(now);
             self.pace.check(&self.job.bounds, waited, || Ok(self.bytes))?;
         }
     }
 
-    /// Notes that the connection has become quiet, or is not any more.
+    /// Notes whether the connection is quiet.
     fn fall_quiet(&mut self, now: Instant) -> Result<(), MoveError> {
         let quiet = now.duration_since(self.last) >= QUIET;
         if quiet != self.quiet {
@@ -154,12 +155,12 @@ impl<P: FnMut(&Progress)> Transfer<'_, P> {
         Ok(())
     }
 
-    /// Time from `now` to something that is done `every` so often, and less often on a quiet connection.
+    /// Time from `now` to the next of events with the interval `every`, which is longer on a quiet connection.
     fn spaced(&self, every: Duration, now: Instant) -> Duration {
         if self.quiet { look_after(every, now.duration_since(self.last)) } else { every }
     }
 
-    /// Waits for data, for the next look, or for leave to read; says whether there is data.
+    /// Waits for data, for the next sample, or until the rate limit allows a read; returns whether there is data.
     fn wait(&mut self, room: usize) -> Result<bool, MoveError> {
         if room > 0 && self.stream.pending() {
             return Ok(true);
@@ -181,7 +182,7 @@ impl<P: FnMut(&Progress)> Transfer<'_, P> {
             Ok(Moved::Bytes(len)) => {
                 self.bytes += len as u64;
                 self.largest_read = self.largest_read.max(len);
-                // After the writing: a slow file is no silent peer.
+                // Taken after the write: time spent on the file does not count against the peer.
                 self.last = Instant::now();
                 if let Some(bucket) = &mut self.bucket {
                     bucket.spend(len);
@@ -205,7 +206,7 @@ impl<P: FnMut(&Progress)> Transfer<'_, P> {
         self.stream.is_tls() && error.kind() == io::ErrorKind::UnexpectedEof
     }
 
-    /// Whether an unannounced end is taken for the end of the file.
+    /// Whether an unannounced end is accepted as the end of the file.
     fn ends_here(&self) -> bool {
         self.job.unannounced_end || self.expected == Some(self.bytes)
     }
@@ -242,7 +243,7 @@ impl<P: FnMut(&Progress)> Transfer<'_, P> {
         Ok(())
     }
 
-    /// Tells the caller how far it is.
+    /// Reports progress to the caller.
     fn word(&mut self, buffer_request: Option<Bytes>) -> Result<(), MoveError> {
         let seen = self.monitor.look(self.stream.tcp(), self.bytes, self.copier.file_time)?;
         let sobas_state = self.tuner.state();
@@ -265,7 +266,7 @@ impl<P: FnMut(&Progress)> Transfer<'_, P> {
 
     fn end(mut self, elapsed: Duration) -> Result<Received, MoveError> {
         self.word(None)?;
-        // Courtesy to the sender; everything is here already.
+        // Only for the sender's sake: all bytes are here already.
         let _told = self.stream.end_writing();
         let digest = self.copier.digest();
         Ok(Received {

@@ -1,17 +1,17 @@
-//! When the receiver tells the sender how large its buffer should be.
+//! Spaces the receiver's requests for the sender's buffer.
 //!
-//! Problem: each word costs a message on the control connection, which the other side must read while it moves data.
+//! Problem: each request costs a message on the control connection, which the other side must read while it moves data.
 //! Source: Feng 2002 (drsFTP), section 4.2, for the message; the spacing is ours.
-//! Properties kept: the first size is told at once; then at most one in a round trip, as that is now, and only for a
-//! change of a quarter or more; a size that came too soon is told when it is time, if it still is the one wanted; zero
-//! is never told.
+//! Properties kept: the first size is requested at once; then at most one per present round trip, and only for a change
+//! of a quarter or more; a size that comes too soon is requested later, if it is still the wanted one; zero is never
+//! requested.
 
 use bufwise_units::{Bytes, Micros};
 
-/// A change of less than this part is not told, and not granted either.
+/// A change of less than this part is neither requested nor granted.
 const NOTABLE_PART: u64 = 4;
-/// Shortest time between two words, whatever the round-trip time: what changes within it a receiver cannot have measured
-/// (Fisk 2000 and Feng 2002: a clock of 10 ms).
+/// Shortest time between two requests, whatever the round-trip time: a receiver cannot measure changes within it (Fisk
+/// 2000 and Feng 2002: a clock of 10 ms).
 pub(crate) const MIN_REQUEST_SPACING: Micros = Micros::from_millis(10);
 
 /// Whether two sizes differ by a quarter of the first or more.
@@ -22,15 +22,15 @@ pub(crate) fn is_notable(before: Bytes, size: Bytes) -> bool {
 /// The size to request of the sender, and the one requested last.
 #[derive(Debug, Default)]
 pub(crate) struct RequestPacer {
-    /// Zero: nothing.
+    /// The wanted size; zero: none.
     wanted: Bytes,
-    /// The size told, and when.
+    /// The size last requested, and when.
     told: Option<(Bytes, Micros)>,
 }
 
 impl RequestPacer {
-    /// Takes the size that is wanted from now on, zero for none, or `None` for the one before. Returns what to tell at
-    /// `now`, if it is time; that counts as told.
+    /// Takes the size that is wanted from now on; zero: none, `None`: unchanged. Returns the size to request at `now`,
+    /// if a request is due; it counts as requested.
     pub(crate) fn due(&mut self, wanted: Option<Bytes>, rtt: Option<Micros>, now: Micros) -> Option<Bytes> {
         self.wanted = wanted.unwrap_or(self.wanted);
         let spacing = rtt.unwrap_or_default().max(MIN_REQUEST_SPACING);

@@ -1,8 +1,8 @@
 //! The sending end: hands the file to the kernel as fast as the connection takes it, at the rate and with the buffer
 //! that the receiver requests.
 //!
-//! A file that needs no look at its bytes goes from the page cache to the socket without a copy (`sendfile`);
-//! one that is summed or encrypted is read first.
+//! A file that is neither summed nor encrypted goes from the page cache to the socket without a copy (`sendfile`);
+//! otherwise it is read first.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -29,12 +29,12 @@ use crate::tls::TlsStream;
 
 /// Bytes read and written by one call.
 const CHUNK: usize = 256 << 10;
-/// Bytes handed over by one call, which ends when the socket takes no more.
+/// Most bytes handed over by one call, which ends when the socket takes no more.
 const SENDFILE_CHUNK: usize = 2 << 20;
 /// First wait for the acknowledgement of the stream's end; each next is twice as long.
 const FIRST_ACK_POLL: Duration = Duration::from_millis(1);
 
-/// How long to wait for the end of a peer that has everything.
+/// How long to wait for the end of a peer that has all bytes.
 const TICKETS_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// States of a TCP connection whose end the peer has acknowledged (`include/net/tcp_states.h`).
@@ -42,19 +42,20 @@ const FIN_WAIT2: u8 = 5;
 const TIME_WAIT: u8 = 6;
 const CLOSED: u8 = 7;
 
-/// A file that was sent, and taken by the peer's host.
+/// Result of a file that was sent and acknowledged by the peer's host.
 #[derive(Clone, Copy, Debug)]
 pub struct Sent {
     /// The report of the transfer.
     pub report: Report,
-    /// `TCP_INFO` of the connection in the end.
+    /// `TCP_INFO` of the connection at the end.
     pub info: TcpInfo,
 }
 
-/// Sends `from` over `stream`: with the buffer that `requests` brings, paced as `responder` hears, if there is one.
+/// Sends `from` over `stream`, with the buffer that `requests` grants, paced by the requests to `responder`, if there
+/// is one.
 ///
-/// Returns when the peer's host has acknowledged everything, the end included. `on_progress` hears of it some ten
-/// times a second, and less often while nothing moves.
+/// Returns when the peer's host has acknowledged everything, the end included. `on_progress` is called some ten times a
+/// second, and less often while no byte moves.
 ///
 /// # Errors
 /// As [`MoveError`] says.
@@ -133,7 +134,7 @@ impl<P: FnMut(&Progress)> Transfer<'_, P> {
         self.finish()
     }
 
-    /// A file without a look at its bytes.
+    /// Sends a file from the page cache, without reading it.
     fn hand_over(&mut self, file: &File, offset: u64, length: Option<u64>) -> Result<(), MoveError> {
         let failed = |bytes, source| MoveError::File { operation: "reading", bytes, source };
         let mut at =
@@ -151,7 +152,7 @@ impl<P: FnMut(&Progress)> Transfer<'_, P> {
                 Err(errno @ (Errno::EPIPE | Errno::ECONNRESET | Errno::ETIMEDOUT | Errno::EHOSTUNREACH)) => {
                     return Err(self.broken(errno.into()));
                 }
-                // A file that cannot be mapped, such as a device or a file system without pages.
+                // The file has no page cache, such as a device.
                 Err(Errno::EINVAL | Errno::ENOSYS | Errno::EOPNOTSUPP) if self.bytes == 0 => {
                     return self.read_out(file, offset, length);
                 }
@@ -160,7 +161,7 @@ impl<P: FnMut(&Progress)> Transfer<'_, P> {
         }
     }
 
-    /// A file through a buffer of ours.
+    /// Sends a file through a buffer.
     fn read_out(&mut self, file: &File, offset: u64, length: Option<u64>) -> Result<(), MoveError> {
         let (mut at, mut left) = (offset, length);
         self.pass_on(length, &mut |buffer| {
@@ -172,7 +173,7 @@ impl<P: FnMut(&Progress)> Transfer<'_, P> {
         })
     }
 
-    /// Whatever `read` brings, until it brings nothing.
+    /// Sends what `read` returns, until it returns no bytes.
     fn pass_on(
         &mut self,
         length: Option<u64>,
@@ -223,7 +224,7 @@ impl<P: FnMut(&Progress)> Transfer<'_, P> {
         self.now_and_then(self.last)
     }
 
-    /// The source has no more: is that all of it?
+    /// Checks, at the end of the source, that all of it was sent.
     fn ended(&self, length: Option<u64>) -> Result<(), MoveError> {
         match length {
             Some(expected) if self.bytes < expected => Err(MoveError::Shrunk { expected, sent: self.bytes }),
@@ -231,8 +232,8 @@ impl<P: FnMut(&Progress)> Transfer<'_, P> {
         }
     }
 
-    /// Waits until the socket asks for more (until little enough of it is unsent) and the limit allows it; says how
-    /// many bytes, `most` at most.
+    /// Waits until the socket takes more (little enough is unsent) and the rate limit allows it; returns how many
+    /// bytes, at most `most`.
     fn await_room(&mut self, most: usize) -> Result<usize, MoveError> {
         loop {
             self.wait(PollFlags::POLLOUT, INTERVAL)?;
@@ -242,7 +243,7 @@ impl<P: FnMut(&Progress)> Transfer<'_, P> {
                 0 => {
                     let opens = bucket.opens().min(now + INTERVAL);
                     self.job.cancel.pause(opens).map_err(|source| self.broken(source))?;
-                    // Our own limit is no silent peer.
+                    // Waiting for our own limit does not count against the peer.
                     self.last = Instant::now();
                     self.now_and_then(self.last)?;
                 }
@@ -255,13 +256,13 @@ impl<P: FnMut(&Progress)> Transfer<'_, P> {
         self.wait(PollFlags::POLLOUT, INTERVAL)
     }
 
-    /// Waits for `events`; what leaves the send buffer meanwhile has moved.
+    /// Waits for `events`; bytes that leave the send buffer meanwhile count as moved.
     fn wait(&mut self, events: PollFlags, step: Duration) -> Result<(), MoveError> {
         while !self.wait_once(events, step)? {}
         Ok(())
     }
 
-    /// Waits for `events`, `step` at most or while nothing moves longer, and says whether they came.
+    /// Waits for `events`, at most `step`, longer while no byte moves; returns whether they came.
     fn wait_once(&mut self, events: PollFlags, step: Duration) -> Result<bool, MoveError> {
         if self.job.cancel.is_cancelled() {
             return Err(MoveError::Cancelled { bytes: self.bytes });
@@ -279,14 +280,15 @@ impl<P: FnMut(&Progress)> Transfer<'_, P> {
             self.now_and_then(now)?;
         }
         self.job.bounds.check(self.last, now)?;
-        // Bytes that the peer's host has: the send buffer may hold many more. A slow file is no slow peer.
+        // Count bytes that the peer's host has: the send buffer may hold many more. Time spent on the file does not
+        // count.
         let waited = now.checked_sub(self.file_time).unwrap_or(now);
         let tcp = self.stream.tcp();
         self.pace.check(&self.job.bounds, waited, || Ok(options::tcp_info(tcp)?.bytes_acked))?;
         Ok(ready)
     }
 
-    /// When to look at the connection again, `step` from now or, while nothing moves, later.
+    /// When to sample the connection again: `step` from now, later while no byte moves.
     fn next_look(&self, step: Duration) -> Instant {
         let now = Instant::now();
         self.job.bounds.end(self.last).min(now + look_after(step, now.duration_since(self.last)))
@@ -326,7 +328,7 @@ impl<P: FnMut(&Progress)> Transfer<'_, P> {
             step = (step * 2).min(INTERVAL);
             match self.stream.read(&mut waste) {
                 Ok(0) => peer_ended = true,
-                // TLS's own messages, or a peer that talks: neither is ours to hear, nor a sign of progress.
+                // TLS's own messages, or data from the peer: both are ignored, and are no progress.
                 Ok(_) => {}
                 Err(error) => match error.kind() {
                     io::ErrorKind::UnexpectedEof => peer_ended = true,
@@ -341,8 +343,8 @@ impl<P: FnMut(&Progress)> Transfer<'_, P> {
         self.word()
     }
 
-    /// Reads to the peer's end, for a moment: a server's tickets come after the handshake, and without a new one for
-    /// each that was used the next data connection could not resume the session.
+    /// Reads to the peer's end, for a short time: a server's tickets come after the handshake, and each resumed session
+    /// uses one up, so the next data connection needs a new one.
     fn take_tickets(&mut self) {
         let deadline = Instant::now() + TICKETS_TIMEOUT;
         let mut waste = [0; 4_096];
@@ -356,7 +358,7 @@ impl<P: FnMut(&Progress)> Transfer<'_, P> {
                         return;
                     }
                 }
-                // The peer may do as it likes after it has everything.
+                // The peer has all bytes, so errors no longer matter.
                 Err(_) => return,
             }
         }

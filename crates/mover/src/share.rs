@@ -1,11 +1,10 @@
 //! A receive buffer within memory that several connections share.
 //!
-//! Problem: what a policy wants for one connection may be more than is left for all of them. And the kernel's own
-//! autotuning asks nobody.
-//! Rules: a window that the policy wants is bounded by the memory that is granted for its buffer. A connection that is left
-//! to the kernel counts with the most that this may make of its buffer; while that is not granted, the buffer is held at
-//! what is.
-//! Properties kept: as long as there is memory for it, a connection is not touched; the first grant stands before the
+//! Problem: a policy's decision for one connection may exceed the memory left for all, and the kernel's own autotuning
+//! respects no common bound.
+//! Rules: a policy's window is bounded by the memory granted for its buffer. A connection left to the kernel requests
+//! the largest buffer that autotuning may give; while less is granted, the buffer is held at the grant.
+//! Properties kept: as long as there is memory for it, a connection is not changed; the first grant applies before the
 //! first byte is read; a buffer never grows beyond its grant.
 
 use std::fmt;
@@ -17,18 +16,18 @@ use bufwise_units::Bytes;
 use crate::host;
 use crate::window;
 
-/// Part of a buffer's memory that may be offered as window: what the kernel assumes where it knows nothing.
+/// Part of a buffer's memory that may be offered as window: the kernel's assumption for a new connection.
 const PAYLOAD: (u64, u64) = (1, 2);
 
-/// Given the memory that is wanted for a buffer, and that which it has, says how much may be had.
+/// Called with the memory requested for a buffer and the buffer's memory; returns the memory granted.
 type Ask = dyn FnMut(Bytes, Bytes) -> Bytes + Send;
 
 /// One connection's share.
 pub struct Share {
     ask: Box<Ask>,
-    /// The memory that the connection counts with while it is not touched.
+    /// The memory that the connection requests while it is left to the kernel.
     untouched: Bytes,
-    /// The window that it is given back then.
+    /// The window that lifts the bound again.
     whole: Bytes,
     bounded: bool,
 }
@@ -46,9 +45,9 @@ impl Share {
     /// The memory that every connection needs and may have: the kernel's default at its start.
     pub const LEAST: Bytes = Bytes(128 << 10);
 
-    /// A share of the memory that `ask` keeps: given the memory that is wanted for the buffer, and that which the buffer
-    /// has, it says how much may be had, at least [`Share::LEAST`] if that is wanted. It is asked every few milliseconds;
-    /// each answer replaces the one before.
+    /// A share of the memory that `ask` manages: called with the memory requested for the buffer and the buffer's
+    /// memory, `ask` returns the memory granted, at least [`Share::LEAST`] if so much is requested. It is called every
+    /// few milliseconds; each grant replaces the one before.
     #[must_use]
     pub fn new(ask: impl FnMut(Bytes, Bytes) -> Bytes + Send + 'static) -> Self {
         Self { ask: Box::new(ask), untouched: Bytes::ZERO, whole: Bytes::MAX, bounded: false }
@@ -58,7 +57,7 @@ impl Share {
     pub(crate) fn begin(&mut self, stream: &TcpStream) -> Result<(), OptionError> {
         let buffer = options::receive_buffer(stream)?;
         (self.untouched, self.whole) = match options::buffer_lock(stream)?.receive {
-            // Of a size that was set, which the kernel shows doubled.
+            // The size was set, and the kernel shows it doubled.
             true => (buffer, buffer.scaled(1, 2)),
             false => (buffer.max(host::tcp_rmem_max()), Bytes::MAX),
         };
@@ -68,7 +67,7 @@ impl Share {
     /// Bounds the window that a policy wants of a connection with this `buffer`.
     pub(crate) fn bound(&mut self, wanted: Option<Bytes>, buffer: Bytes) -> Bound {
         if let Some(window) = wanted.filter(|window| *window < Bytes::MAX) {
-            // A buffer that is there already is kept as long as no other connection needs the memory more.
+            // Request the present buffer, too: it is kept as long as no other connection needs the memory.
             let enough = window.times(window::OVERHEAD).max(buffer).max(Self::LEAST);
             let room = (self.ask)(enough, buffer);
             return Bound { window: Some(window.min(payload(room))), room };

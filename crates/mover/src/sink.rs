@@ -12,12 +12,12 @@ pub trait Sink {
     /// The system's, such as a full disk.
     fn take(&mut self, bytes: &[u8]) -> io::Result<()>;
 
-    /// Where the next byte belongs, if that is a place in a file: then the kernel may be told to put it there.
+    /// The place of the next byte, if the sink is a file: then the kernel can write it there directly.
     fn place(&self) -> Option<(&File, u64)> {
         None
     }
 
-    /// So many bytes were put to [`Sink::place`] by the kernel.
+    /// Notes that the kernel has written so many bytes at [`Sink::place`].
     fn advance(&mut self, len: usize) {
         let _ = len;
     }

@@ -1,4 +1,4 @@
-//! Data connections with their buffers set in time.
+//! Makes data connections, with buffers set before the handshake.
 //!
 //! Problem: the window scale is fixed at the SYN, from the receive buffer and its maximum at that moment; an
 //! accepted connection inherits its listener's settings. So sizes are set between `socket` and `connect` or
@@ -20,7 +20,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use crate::cancel::Cancel;
 use crate::error::MoveError;
 
-/// Connections that may wait to be accepted: a data port serves one transfer, and a stranger or two.
+/// Connections that may wait to be accepted: a data port serves one transfer; a few strangers may connect, too.
 const ACCEPT_BACKLOG: i32 = 8;
 
 /// Options to set before a connection is made; `None` leaves the system's choice.
@@ -35,7 +35,7 @@ pub struct Sockets {
 }
 
 impl Sockets {
-    /// Both buffers of this size: what programs did before autotuning.
+    /// Both buffers of this size, as programs set them before autotuning.
     #[must_use]
     pub fn fixed(size: Bytes) -> Self {
         Self { send_buffer: Some(size), receive_buffer: Some(size), congestion: None }
@@ -43,9 +43,9 @@ impl Sockets {
 
     /// The options that `policy` needs before the connection is made.
     ///
-    /// Only `fixed` sets buffers. For the others an untouched socket is right: its window scale suffices for the larger of
-    /// `tcp_rmem`'s maximum and `rmem_max`, which is all that they can reach later, and a buffer set now would
-    /// end autotuning.
+    /// Only `fixed` sets buffers. The others need none: the window scale of an unchanged socket suffices for the larger
+    /// of `tcp_rmem`'s maximum and `rmem_max`, which they cannot exceed later, and a buffer set now would end
+    /// autotuning.
     #[must_use]
     pub fn for_policy(policy: PolicyKind) -> Self {
         match policy {
@@ -124,7 +124,7 @@ impl Sockets {
     }
 }
 
-/// Accepts the first connection that comes from `peer`, within `timeout`; strangers are hung up on.
+/// Accepts the first connection from `peer`, within `timeout`; closes connections from other addresses.
 ///
 /// # Errors
 /// [`MoveError::Connect`], of kind `TimedOut` when no connection came.

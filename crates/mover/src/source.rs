@@ -11,7 +11,7 @@ pub enum Source<'a> {
         file: &'a File,
         /// Its first byte to send.
         offset: u64,
-        /// How many to send; `None`: up to the file's end, wherever that is then.
+        /// Bytes to send; `None`: up to the file's end at that time.
         length: Option<u64>,
     },
     /// Anything that can be read: a pipe, a listing. It should not block for long.

@@ -1,11 +1,10 @@
 //! A connection, plain or encrypted.
 //!
-//! Problem: what waits, measures and tunes needs the socket itself; what reads and writes must not care
-//! whether the bytes are encrypted. And with TLS a readable socket and a readable stream are two things:
-//! bytes that were decrypted already make no socket readable.
-//! Properties kept: read and write fail with `WouldBlock` only when the socket itself would; a reader that reads
-//! until then before it waits loses no wake-up (or asks [`Stream::pending`]); the end of a TLS stream without
-//! the peer's `close_notify` is an error of kind `UnexpectedEof`, never a plain end.
+//! Problem: code that waits, measures and tunes needs the socket itself; code that reads and writes should not depend
+//! on encryption. With TLS a stream can be readable while its socket is not, because bytes were decrypted already.
+//! Properties kept: read and write fail with `WouldBlock` only when the socket would; a reader that reads until
+//! `WouldBlock` before it waits, or checks [`Stream::pending`], misses no data; the end of a TLS stream without the
+//! peer's `close_notify` is an error of kind `UnexpectedEof`, never a plain end.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -18,7 +17,7 @@ use crate::tls::TlsStream;
 /// A connection.
 #[derive(Debug)]
 pub enum Stream {
-    /// As it is.
+    /// Unencrypted.
     Plain(TcpStream),
     /// Within TLS; its socket does not block.
     Tls(Box<TlsStream>),
@@ -76,7 +75,7 @@ impl Stream {
         }
     }
 
-    /// Whether a read has something to return that the socket will not announce.
+    /// Whether a read would return bytes that do not make the socket readable.
     #[must_use]
     pub fn pending(&self) -> bool {
         match self {
@@ -94,8 +93,7 @@ impl Stream {
         }
     }
 
-    /// Says that nothing more will be written: `close_notify` if encrypted, then the end of the socket's writing
-    /// side. Reading goes on.
+    /// Ends writing: sends `close_notify` if encrypted, then shuts down the socket's sending side. Reading goes on.
     ///
     /// # Errors
     /// The system's; `WouldBlock`: call it again when there is room.
@@ -129,7 +127,7 @@ impl Read for Stream {
 }
 
 impl Write for Stream {
-    /// Bytes taken are sent or, of an encrypted stream, perhaps still to be sent: [`Write::flush`] says.
+    /// On an encrypted stream, accepted bytes may still wait to be sent: see [`Write::flush`].
     fn write(&mut self, from: &[u8]) -> io::Result<usize> {
         match self {
             Self::Plain(tcp) => tcp.write(from),

@@ -1,12 +1,11 @@
 //! TLS for the control and data connections of a file transfer.
 //!
-//! Problem: servers demand that a data connection resumes the control connection's TLS session (else anybody
-//! could take the data, with a certificate or without); servers of other protocols with the
-//! same certificate must not be mistaken for the one meant (ALPACA, CVE-2021-3618).
+//! Problem: servers require that a data connection resumes the control connection's TLS session (otherwise another
+//! client could take the data, with or without a certificate); a client must not mistake a server of another protocol
+//! with the same certificate for the FTP server (ALPACA, CVE-2021-3618).
 //! Properties kept: all connections of one [`ClientTls`] share their sessions; a server that wants its data
 //! connections bound to one control connection makes a [`ServerTls::for_session`] of its own for it; ALPN, where
-//! the peer uses it, must name the session's protocol; nobody is trusted by accident: not to verify a server is a choice
-//! of its own.
+//! the peer uses it, must name the session's protocol; every server is verified unless the caller chooses otherwise.
 
 mod error;
 mod stream;
@@ -65,8 +64,8 @@ impl ClientTls {
         Ok(Self { config: with(rustls::DEFAULT_VERSIONS)?, older: with(&[&rustls::version::TLS12])? })
     }
 
-    /// The same client with sessions of its own, which speaks `protocol` (an ALPN identifier of IANA's registry). One for
-    /// each control connection: servers want its data connections to resume its session and not that of another.
+    /// The same client with its own sessions, which speaks `protocol` (an ALPN identifier of IANA's registry). Use one
+    /// for each control connection: servers want its data connections to resume its session and not that of another.
     #[must_use]
     pub fn for_session(&self, protocol: &[u8]) -> Self {
         let mut config = ClientConfig::clone(&self.config);
@@ -96,13 +95,13 @@ impl ClientTls {
         begin(tcp, Connection::Client(self.client(host)?), timeout, cancel)
     }
 
-    /// The first message to the server of that name (`ClientHello`), for those that want to see its answer come and no more.
+    /// The first message to the server of that name (`ClientHello`), for callers that only time the answer.
     ///
     /// # Errors
     /// [`TlsError::Name`].
     pub fn hello(&self, host: &str) -> Result<Vec<u8>, TlsError> {
         let mut hello = Vec::new();
-        // Into memory everything can be written.
+        // Writing to memory cannot fail.
         let _written = self.client(host)?.write_tls(&mut hello);
         Ok(hello)
     }
@@ -137,8 +136,8 @@ impl ServerTls {
         Self::with(certificates, key)
     }
 
-    /// A server with a certificate of its own making, for these host names and addresses: it protects against
-    /// listeners, and against everybody once the client knows its [`ServerTls::fingerprint`].
+    /// A server with a self-signed certificate for these host names and addresses. It protects against eavesdroppers,
+    /// and against active attackers once the client knows its [`ServerTls::fingerprint`].
     ///
     /// # Errors
     /// [`TlsError::SelfSigned`], such as for a name with other than ASCII characters.
@@ -158,8 +157,9 @@ impl ServerTls {
         Ok(Self { config: Arc::new(config), fingerprint })
     }
 
-    /// The same server with sessions of its own, which speaks `protocol` (ALPN) alone: only connections made with the returned value resume each other.
-    /// One for each control connection; then a data connection that [`TlsStream::resumed`] is that client's.
+    /// The same server with its own sessions, which speaks only `protocol` (ALPN): only connections made with the
+    /// returned value resume each other. Use one for each control connection; then a data connection that
+    /// [`TlsStream::resumed`] belongs to that client.
     ///
     /// A ticket can be used more than once: a client that gets tickets on its control connection alone can still
     /// continue that session on any number of data connections.
@@ -168,7 +168,7 @@ impl ServerTls {
         let mut config = ServerConfig::clone(&self.config);
         config.alpn_protocols = vec![protocol.to_vec()];
         config.session_storage = ServerSessionMemoryCache::new(TLS_SESSIONS);
-        // Without random numbers there would be no handshake either; the sessions stay in memory then.
+        // Without random numbers the handshake fails, too; the sessions stay in memory then.
         if let Ok(ticketer) = rustls::crypto::ring::Ticketer::new() {
             config.ticketer = ticketer;
         }

@@ -1,9 +1,9 @@
-//! A policy at work on one received file: what it sees, what it decides, what became of that.
+//! Runs a policy on one received file: samples the connection, applies the decisions, records them.
 //!
 //! Source: Prasad 2004 (SOBAS), section IV (the receiver decides).
-//! Properties kept: the first decision stands before the connection is made (`prepare`), so the first segment
-//! meets it; a decision reaches the socket within one call of `observe`, and the sender within half a round
-//! trip; without probes everything works on what TCP itself shows.
+//! Properties kept: the first decision is made before the connection (`prepare`), so it holds for the first segment; a
+//! decision reaches the socket within one call of `observe`, and the sender within half a round trip; without probes
+//! the policy works on TCP's own figures.
 
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
@@ -20,23 +20,23 @@ use crate::request::RequestPacer;
 use crate::share::{Bound, Share};
 use crate::window::Window;
 
-/// With less than two segments to offer, a receiver waits for its acknowledgement timer.
+/// Smallest window, segments: with less than two a receiver waits for its acknowledgement timer.
 const SMALLEST_WINDOW_SEGMENTS: u64 = 2;
-/// Time between probes (Prasad 2004, section IV-B): what happens within it cannot be told apart.
+/// Time between probes (Prasad 2004, section IV-B), the resolution of their measurements.
 const PROBE_INTERVAL: Micros = Micros::from_millis(10);
-/// Least window under a limit of the rate: below it TCP recovers from a loss by time-out only.
+/// Smallest window under a rate limit: below it TCP recovers from a loss only by time-out.
 const SMALLEST_LIMITED_SEGMENTS: u64 = 4;
-/// How late a waiting thread may wake up: a window must last so long.
+/// How late a waiting thread may wake up: a window must hold the bytes of this time.
 const WAKE_UP: Micros = Micros::from_millis(10);
-/// Time between two looks of the tuner: a fifth of SOBAS's shortest rate window (10 ms). A look costs some
+/// Time between two samples of the tuner: a fifth of SOBAS's shortest rate window (10 ms). A sample costs some
 /// microseconds.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(2);
 /// The same, on the policies' clock.
 const SAMPLE_INTERVAL_MICROS: Micros = Micros::from_millis(2);
-/// Bytes that make a read worth a wake-up; a look reads what is there in any case.
+/// Bytes that make a read worth a wake-up; each sample reads what has come in any case.
 const MIN_READ: Bytes = Bytes(16 << 10);
-/// Longest time between two reads of drsFTP: a tick of the clock that its hosts had (Feng 2002, section 5: Linux 2.4 on i386,
-/// 100 a second). The result of a read means something only if reads are not arbitrarily frequent.
+/// Longest time between two reads of drsFTP: one clock tick of its hosts (Feng 2002, section 5: Linux 2.4 on i386, 100
+/// per second). The size of a read is meaningful only if reads are not arbitrarily frequent.
 const PUBLISHED_READS: Duration = Duration::from_millis(10);
 /// Bytes that a full TCP segment (with timestamps) carries less than a full UDP packet, over IPv4 and IPv6.
 const TCP_OVER_UDP: u64 = 24;
@@ -60,11 +60,11 @@ pub(crate) struct Step {
 /// How a connection is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reading {
-    /// Longest time between two looks of the tuner, with a read before each.
+    /// Longest time between two samples of the tuner, with a read before each.
     pub(crate) look_every: Duration,
-    /// Bytes that make a read due before.
+    /// Bytes that make a read due earlier.
     pub(crate) low_water: Bytes,
-    /// As drsFTP was published: the kernel's buffer, which a read asks for whole, and the application's.
+    /// The published drsFTP: sizes of the kernel's buffer, for which each read asks whole, and of the application's.
     pub(crate) published: Option<(Bytes, Bytes)>,
 }
 
@@ -76,7 +76,7 @@ pub struct Tuner {
     window: Window,
     request: RequestPacer,
     share: Option<Share>,
-    /// Upper bound of the rate, kept by the window as well.
+    /// Upper bound of the rate, which the window enforces, too.
     limit: Option<Rate>,
     /// Smallest round-trip time seen.
     min_rtt: Option<Micros>,
@@ -88,9 +88,9 @@ pub struct Tuner {
 }
 
 enum Rule {
-    /// Made when the connection's window scale is known.
+    /// Created when the connection's window scale is known.
     Named(PolicyKind, BuildOptions),
-    /// Kept by their types, to show their state.
+    /// Held by their concrete types, to show their state.
     Sobas(Box<Sobas>),
     DrsFtp(Box<DrsFtp>),
     Drs(Box<InfoDrs>),
@@ -116,11 +116,11 @@ impl Tuner {
                 Rule::Sobas(Box::new(Sobas::new(config)))
             }
             PolicyKind::DrsFtp => {
-                // The kernel takes no more, and what it does not take must not be read at once either.
+                // The kernel allows no larger buffer, and a read must not ask for more than the buffer.
                 let max = options.max_window.min(host::rmem_max());
                 Rule::DrsFtp(Box::new(DrsFtp::new(drs_ftp::Config { max, ..Default::default() })))
             }
-            // Buffers that were set before the connection need nothing more.
+            // The buffers were set before the connection; nothing is left to do.
             PolicyKind::Fixed(_) => Rule::Any(PolicyKind::Kernel.build(&options)),
             other => Rule::Named(other, options),
         };
@@ -194,12 +194,12 @@ impl Tuner {
         }
     }
 
-    /// How the policy wants the connection to be read from now on.
+    /// How to read the connection from now on.
     pub(crate) fn reading(&self) -> Reading {
         match &self.rule {
             Rule::DrsFtp(drs) => Reading {
                 look_every: PUBLISHED_READS,
-                // More than half of the buffer is what makes it grow.
+                // A read of more than half of the buffer makes it grow.
                 low_water: drs.buffer().scaled(1, 2) + Bytes(1),
                 published: Some((drs.buffer(), drs.application_buffer())),
             },
@@ -209,8 +209,8 @@ impl Tuner {
         }
     }
 
-    /// Takes a connection over before its first byte is read: the first decision becomes its window. `limit` bounds
-    /// the rate that the window allows. Returns as [`Tuner::observe`] does.
+    /// Takes over a connection before its first byte is read: the first decision becomes its window. `limit` bounds the
+    /// rate that the window allows. Returns the same as [`Tuner::observe`].
     pub(crate) fn attach(
         &mut self,
         stream: &TcpStream,
@@ -232,8 +232,8 @@ impl Tuner {
         self.observe(stream, 0)
     }
 
-    /// Shows the connection to the policy and applies its decision; `read` bytes came with the largest read since
-    /// then. Returns the size of buffer that the sender should be told, when it should.
+    /// Samples the connection for the policy and applies the decision; `read`: bytes of the largest read since the last
+    /// sample. Returns the buffer size to request of the sender, if a request is due.
     pub(crate) fn observe(&mut self, stream: &TcpStream, read: usize) -> Result<Option<Bytes>, OptionError> {
         let info = options::tcp_info(stream)?;
         let mut sample = info.to_sample(&options::memory(stream)?);
@@ -266,8 +266,8 @@ impl Tuner {
         self.tell_sender(decision);
         #[cfg(test)]
         self.note(&sample, decision);
-        // A word takes half a round trip, and is sent once in one: by then a sender in slow start needs twice as much.
-        // Unsent data have their own bound, so a buffer that is too large costs nothing.
+        // A request takes half a round trip, and there is one per round trip: by then a sender in slow start needs
+        // twice as much. Unsent data have their own bound, so a buffer that is too large costs nothing.
         let for_window = own_window.map(|own| match own {
             Bytes::MAX => Bytes::ZERO,
             own => decision.receive_window.unwrap_or(own).times(2),
@@ -285,7 +285,7 @@ impl Tuner {
             Rule::Drs(drs) => drs.observe(sample, now),
             Rule::Any(policy) => policy.observe(sample, now),
         };
-        // The policy may have decided before it could know how large this connection's segments are.
+        // The policy may have decided before the segment size of this connection was known.
         let smallest = sample.mss_or_default().times(SMALLEST_WINDOW_SEGMENTS);
         let wanted = [decision.receive_window, self.window_of_limit(sample)];
         Decision {
@@ -295,7 +295,7 @@ impl Tuner {
         }
     }
 
-    /// The window that the limit of the rate fills in a round trip, and a quarter more; `None`: no limit.
+    /// The window for the rate limit: the bytes of a round trip, and a quarter more; `None`: no limit.
     fn window_of_limit(&self, sample: &Sample) -> Option<Bytes> {
         let rtt = self.min_rtt.unwrap_or_default().max(WAKE_UP);
         let floor = sample.mss_or_default().times(SMALLEST_LIMITED_SEGMENTS);
@@ -325,9 +325,9 @@ fn round_trip(sample: &Sample) -> Micros {
     [sample.probe_rtt, sample.rcv_rtt].into_iter().find(|rtt| *rtt > Micros::ZERO).unwrap_or_default()
 }
 
-/// The least rate to ask for: two segments a round trip, or a probe's interval if that is longer. TCP's own
-/// window hardly goes below; and a policy that measures what it allowed (nothing, in two windows of a stalled
-/// host) must not end at nothing.
+/// The lowest rate to request: two segments per round trip, or per probe interval if that is longer. TCP's own window
+/// hardly goes below; and a policy that measures the rate it allowed (zero, in two windows of a stalled host) must not
+/// end at zero.
 fn slowest(sample: &Sample) -> Rate {
     sample.mss_or_default().times(SMALLEST_WINDOW_SEGMENTS).per(round_trip(sample).max(PROBE_INTERVAL))
 }

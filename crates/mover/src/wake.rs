@@ -11,7 +11,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
-/// Times that a bell is rung where the system refuses.
+/// Attempts to ring a bell if the system refuses.
 const RINGS: u32 = 3;
 
 /// Wakes a thread that waits in [`until`].
@@ -28,13 +28,13 @@ impl Bell {
         Ok(Self(EventFd::from_value_and_flags(0, flags)?))
     }
 
-    /// Wakes those that wait, and those that will, until it is silenced.
+    /// Wakes all threads that wait now or later, until the bell is silenced.
     pub fn ring(&self) {
         for _ in 0..RINGS {
             match self.0.write(1) {
                 // A full counter is readable already.
                 Ok(_) | Err(Errno::EAGAIN) => return,
-                // Of no other reason does eventfd(2) speak, but a ring that is lost leaves a thread asleep.
+                // eventfd(2) names no other error, but a lost ring would leave a thread asleep.
                 Err(_) => {}
             }
         }
@@ -42,7 +42,7 @@ impl Bell {
 
     /// Undoes all ringing so far.
     pub fn silence(&self) {
-        // Refused only when it was not rung.
+        // Fails only if the bell was not rung.
         let _was_silent = self.0.read();
     }
 }
@@ -53,10 +53,10 @@ impl AsFd for Bell {
     }
 }
 
-/// Waits until one of `watched` has something to say or `deadline` has come; says which are ready.
+/// Waits until one of `watched` is ready or `deadline` has come; returns which are ready.
 ///
-/// An error or hang-up counts as ready: the read or write that follows tells. Waits up to 1 ms beyond the
-/// deadline, never less.
+/// An error or hang-up counts as ready: the next read or write reports it. May end up to 1 ms after the deadline, never
+/// before.
 ///
 /// # Errors
 /// The system's.

@@ -1,16 +1,15 @@
-//! Holding a connection's receive window at a chosen size.
+//! Holds a connection's receive window at a chosen size.
 //!
 //! Problem: `TCP_WINDOW_CLAMP` bounds the window, but the kernel overwrites it: when receive autotuning
 //! enlarges the buffer (`tcp_rcvbuf_grow()`), and when the first full segment changes its idea of how much
 //! payload a buffer holds (`tcp_measure_rcv_mss()`), which happens even with autotuning off.
-//! We: the buffer is set, after the handshake so that the window scale stays, to a size that holds the window
-//! at any plausible overhead; that ends autotuning. Where such a size is beyond the host's `rmem_max` and the
-//! privilege to exceed that is missing, autotuning stays on (a smaller buffer would be cut off from growing).
-//! In both cases the clamp is looked at every few milliseconds and set again when it was overwritten.
-//! A buffer that is to be smaller than it is becomes so once the sender has used up what it was offered beyond the new
-//! window: it could not be held.
-//! Properties kept: the clamp is the window asked for, a few milliseconds after each time that the kernel
-//! changed it; "no limit" gives the buffer back to autotuning; a buffer of ours never grows beyond its room.
+//! We: the buffer is set to a size that holds the window at any plausible overhead, after the handshake so that the
+//! window scale stays; that ends autotuning. Where such a size is beyond the host's `rmem_max` and the privilege to
+//! exceed it is missing, autotuning stays on (a smaller buffer could no longer grow). In both cases the clamp is
+//! checked every few milliseconds and set again when it was overwritten. A buffer shrinks only after the sender has
+//! used up the part of the offered window beyond the new one, for which there would be no room.
+//! Properties kept: the clamp equals the requested window within a few milliseconds after each change by the kernel;
+//! "no limit" gives the buffer back to autotuning; a buffer set here never grows beyond its room.
 
 use std::net::TcpStream;
 
@@ -27,20 +26,20 @@ const AT_LEAST: u64 = 3;
 /// The window at which one connection is held.
 #[derive(Debug)]
 pub(crate) struct Window {
-    /// Whether to try for buffers beyond the host's maximum.
+    /// Whether to try buffers beyond the host's maximum.
     force: bool,
     /// The host's maximum, `net.core.rmem_max`.
     ceiling: Bytes,
     asked: Option<Bytes>,
-    /// The clamp as the kernel showed it when it was set.
+    /// The clamp as the kernel reported it after it was set.
     applied: Option<Bytes>,
-    /// The buffer was locked by us.
+    /// This program has locked the buffer.
     locked: bool,
-    /// Most memory that the buffer may have; [`Bytes::MAX`]: no limit.
+    /// Largest memory of the buffer; [`Bytes::MAX`]: no limit.
     room: Bytes,
-    /// The buffer as the kernel showed it when it was set.
+    /// The buffer as the kernel reported it after it was set.
     buffer: Bytes,
-    /// It is to become smaller, once it can.
+    /// The buffer is to shrink, once it can.
     waits: bool,
 }
 
@@ -80,14 +79,14 @@ impl Window {
         self.apply(stream, window)
     }
 
-    /// Makes the receive buffer `buffer`, as for `SO_RCVBUF`, and leaves the window to follow from it, as drsFTP does.
+    /// Sets the receive buffer, as for `SO_RCVBUF`, and leaves the window to the kernel, as drsFTP does.
     pub(crate) fn publish(&mut self, stream: &TcpStream, buffer: Bytes) -> Result<(), OptionError> {
         if self.asked == Some(buffer) {
             return Ok(());
         }
         self.asked = Some(buffer);
         options::set_receive_buffer(stream, buffer)?;
-        // The window's own limit is still that of the buffer which the connection began with.
+        // The clamp still belongs to the buffer with which the connection began.
         options::set_window_clamp(stream, Bytes::MAX)
     }
 
@@ -118,7 +117,7 @@ impl Window {
         if self.waits {
             return Ok(());
         }
-        // The kernel doubles what it is given. Not less than there is: what autotuning reached was needed.
+        // The kernel doubles the value. Never below the present buffer: autotuning grew it because it was needed.
         let size = window.scaled(OVERHEAD, 2).max(there.scaled(1, 2)).min(self.room.scaled(1, 2));
         let forced = self.force && options::force_receive_buffer(stream, size).is_ok();
         if forced || size <= self.ceiling {

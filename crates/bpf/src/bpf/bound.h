@@ -1,99 +1,110 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /*
- * How much memory a send buffer may hold at all, whatever rule sizes it.
+ * Bounds the memory of a send buffer, whatever rule sizes it.
  *
- * Problem: the send rules follow the congestion window, and before a deep queue a loss-based window grows until the queue
- * is full. Linux's own autotuning ends at the maximum of tcp_wmem, 4 MB by default, and so bounds the queue by chance;
- * a rule without that maximum fills the queue for everybody behind it, and holds several windows of memory besides.
+ * Problem: the send rules follow the congestion window, and a loss-based window grows until the queue of its path is
+ * full. Linux's autotuning stops at the maximum of tcp_wmem, 4 MB by default, and so bounds the queue by chance. A rule
+ * without that maximum fills the queue for every flow behind it, and holds several windows of memory besides.
  *
- * Terms: R is the largest delivery rate seen lately, T the shortest round-trip time. A sender alone on its path needs R * T
- * under way. The *lean* bound is memory for two of these (5/2 R T, for four fifths of the memory are payload) and a
- * slack; while R grows, for four. The *usual* bound is what the kernel's autotuning would have allowed, for the window and
- * at most.
+ * Source: ours. The rate as the largest recent delivery rate, and the end of growth, are from BBR (Cardwell 2016).
  *
- * Rule: the lean bound, as long as it costs nothing. Alone on a path, a sender within the lean bound keeps its rate, and
- * its queue makes the round trip twice as long at most. If the rate falls below 7/8 of R while there is a queue, then
- * either that queue is others' (a loss-based flow would take the whole path from a sender that keeps to two R T), or the
- * path has changed. Which of the two does not matter: the bound rises to the usual one, under which the connection
- * competes as the kernel would. The bound need not bind by then: a newcomer whose window is still small in others' queue
- * would else find a bound that had descended meanwhile. It rises, too, where it binds and the round trip stays longer than
- * R takes for the payload of the lean bound. After a while R is measured anew and the bound descends, an eighth at a time, and
- * rises again at once if that costs rate; each time that it does, the next attempt comes later. The same holds for a
- * writer that comes late, so that a buffer that was full runs empty: it needs more than its path. And where there is no queue
- * the lean bound has nothing to gain, and the usual one holds.
+ * Terms: R is the largest recent delivery rate (bytes/s), T the shortest round-trip time (us). A sender alone on its
+ * path needs R * T under way. The *lean* bound is memory for two R * T (5/2 R * T, because 4/5 of the memory are
+ * payload) and a slack; while R grows, for four. The *usual* bound is what the kernel's autotuning would have allowed:
+ * memory for the window, within the maximum of tcp_wmem.
  *
- * Properties kept: the bound never falls while the application limits the sender, and no pause makes R smaller. Without a
- * measured rate there is no bound. It is never below the slack.
+ * Rule:
+ * - The lean bound holds as long as it costs no rate. A sender alone on its path keeps its rate within it, and its
+ *   queue at most doubles the round trip.
+ * - If the rate falls below 7/8 of R while there is a queue, either the queue belongs to other flows (a loss-based flow
+ *   would take the whole path from a sender with two R * T), or the path has changed. In both cases the bound rises to
+ *   the usual one, under which the connection competes as the kernel would. The bound need not bind for this: otherwise
+ *   it would descend on a newcomer while others' queue keeps the newcomer's window small.
+ * - The bound also rises if it binds and the round trip stays longer than R takes for the payload of the lean bound.
+ * - After a while R is measured anew and the bound descends by 1/8 at a time. If that costs rate, the bound rises again
+ *   at once; after each failure the next attempt comes later.
+ * - The bound also rises when a buffer that was full runs empty: a writer that comes late needs more than its path
+ *   does.
+ * - Without a queue the lean bound gains nothing, and the usual bound holds.
+ *
+ * Properties kept: the bound never falls while the application limits the sender, and no pause reduces R. Without a
+ * measured rate there is no bound. The bound is never below the slack.
  */
 #ifndef BUFWISE_BOUND_H
 #define BUFWISE_BOUND_H
 
 #include "send.h"
 
-/* Memory for two times R * T, in halves of these; while the rate grows, for four. */
+/* The lean bound's memory, in halves of R * T: 5/4 of the payload of two R * T. */
 #define BW_BOUND_LEAN 5
-/* For the start, and for what hosts and devices hold back: 256 KB less the buffer that a writer fills to its end. */
+/*
+ * Slack for the start and for delays of hosts and devices: 256 KB less the 64 KB buffer that a writer fills to its end.
+ */
 #define BW_BOUND_SLACK (192ULL << 10)
-/* Below this (us) the hosts' own delays count for more than the path's. */
+/* Smallest T (us): below this the delays of hosts exceed those of the path. */
 #define BW_BOUND_SHORTEST 5000ULL
-/* A measurement takes so many of the shortest round-trip times, and at least the present one. */
+/* A measurement takes so many shortest round-trip times, and at least the present one. */
 #define BW_BOUND_ROUNDS 4
-/* The rate grows as long as one of so many measurements exceeds all before by a quarter (as BBR ends its start). */
+/* The rate grows as long as one of so many measurements exceeds all before by 1/4 (BBR's end of startup). */
 #define BW_BOUND_PATIENCE 3
-/* The rate still rises as long as one of so many measurements exceeds all before by a 32nd. */
+/* The rate still rises as long as one of so many measurements exceeds all before by 1/32. */
 #define BW_BOUND_RISING 4
 #define BW_BOUND_RISE 32
-/* The rate counts as fallen below 7/8 of R, in so many measurements one after the other. */
+/* The rate has fallen after so many measurements in a row below 7/8 of R. */
 #define BW_BOUND_FALLEN 2
-/* An own queue drains by a part of so many, at least, from one measurement to the next while the bound descends. */
+/*
+ * While the bound descends, an own queue drains: the round trip falls by at least 1/16 from measurement to measurement.
+ */
 #define BW_BOUND_DRAINS 16
-/* Memory per window that the kernel gives: 3.2 of 6.18's, rounded up to what loses no rate (ABT's lower edge). */
+/* The kernel's memory per congestion window: 3.2 windows on 6.18, rounded up to a factor that loses no throughput. */
 #define BW_BOUND_USUAL 4
-/* There is no queue if so many measurements one after the other find none. */
+/* There is no queue after so many measurements in a row without one. */
 #define BW_BOUND_EMPTY 2
-/* A buffer has run empty if it holds less than this share of its limit. */
+/* A buffer has run empty if it holds less than 1/4 of its limit. */
 #define BW_BOUND_RUN_EMPTY 4
-/* R is the largest of this period of data and of the one before (us). */
+/* R is the largest rate of this period and of the one before; a period counts only time with data to send (us). */
 #define BW_BOUND_PERIOD 8000000ULL
-/* The usual bound holds for so long at first, and at most (us). */
+/* The usual bound holds for so long at first, then twice as long after each failed attempt, up to the second (us). */
 #define BW_BOUND_HOLD 2000000U
 #define BW_BOUND_LONGEST_HOLD 64000000U
 
 struct bw_bound {
-	/* Largest rates of this period and of the one before, and the last one, bytes per second. */
+	/* Largest rates of this period and of the one before, and the last rate, bytes per second; 0: none yet. */
 	__u64 rate;
 	__u64 rate_before;
 	__u64 rate_last;
-	/* Time of this period in which there was data to send. */
+	/* Time of this period in which there was data to send (us). */
 	__u64 period;
-	/* Begin of the measurement. */
+	/* Begin of the measurement (us); 0: none yet. */
 	__u64 began_at;
 	/* The bound (memory); 0: none yet. */
 	__u64 memory;
-	/* The usual bound holds until then; 0: the lean one does. */
+	/* When the usual bound ends (us); 0: the lean bound holds. */
 	__u64 usual_until;
-	/* The smoothed round-trip time at the last measurement. */
+	/* The smoothed round-trip time at the last measurement (us). */
 	__u64 srtt_before;
-	/* How long the usual bound will hold the next time; 0: BW_BOUND_HOLD. */
+	/* How long the usual bound will hold the next time (us); 0: BW_BOUND_HOLD. */
 	__u32 hold;
 	/* At the begin of the measurement: segments delivered, and whether the application limited the sender. */
 	__u32 began_delivered;
 	__u32 began_limited;
-	/* Measurements since the rate last grew by a quarter, and in a row in which it had fallen. */
+	/* Measurements since the rate last grew by 1/4; measurements in a row in which it had fallen. */
 	__u32 since_growth;
 	__u32 fallen;
-	/* Measurements since the rate last rose, and in a row without a queue. */
+	/* Measurements since the rate last rose by 1/32; in a row without a queue. Each stops counting at its limit. */
 	__u32 since_rise;
 	__u32 empty;
-	/* The bound was seen to bind with a buffer that was full. */
+	/* A sample found the bound binding and the application with data to send. */
 	__u32 was_full;
 };
 
+/* Sizes are bytes, times microseconds. */
 struct bw_bound_sample {
 	__u64 now;
 	__u64 mss;
 	__u64 cwnd;
 	__u64 srtt;
+	/* 0: not known; then there is no bound. */
 	__u64 min_rtt;
 	/* The most that the kernel's autotuning would have allowed (memory). */
 	__u64 usual;
@@ -106,29 +117,31 @@ struct bw_bound_sample {
 	__u32 app_limited;
 };
 
+/* R, bytes per second; 0: not known. */
 BW_FN __u64 bw_bound_rate(const struct bw_bound *s)
 {
 	return bw_max(s->rate, s->rate_before);
 }
 
+/* Whether the rate still grows by 1/4. */
 BW_FN int bw_bound_grows(const struct bw_bound *s)
 {
 	return s->since_growth < BW_BOUND_PATIENCE;
 }
 
-/* There is more of a queue than a fourth of the shortest round trip, and a millisecond. */
+/* Whether the queue exceeds 1/4 of the shortest round trip and a millisecond. */
 BW_FN int bw_bound_is_queued(const struct bw_bound_sample *x)
 {
 	return x->srtt > x->min_rtt + x->min_rtt / 4 + 1000;
 }
 
-/* The buffer that the kernel's autotuning would have allowed. */
+/* The usual bound (memory): what the kernel's autotuning would have allowed. */
 BW_FN __u64 bw_bound_usual(const struct bw_bound_sample *x)
 {
 	return bw_min(x->usual, bw_times(bw_min(x->cwnd, BW_MOST_BYTES), BW_BOUND_USUAL) + BW_BOUND_SLACK);
 }
 
-/* Memory for two R T. */
+/* The lean bound: memory for two R * T, and the slack. */
 BW_FN __u64 bw_bound_lean(const struct bw_bound *s, const struct bw_bound_sample *x)
 {
 	__u64 product = bw_product(bw_min(bw_bound_rate(s), BW_FASTEST), bw_max(x->min_rtt, BW_BOUND_SHORTEST));
@@ -137,8 +150,8 @@ BW_FN __u64 bw_bound_lean(const struct bw_bound *s, const struct bw_bound_sample
 }
 
 /*
- * Memory by R and T. A rate that no longer doubles and still rises gets the room of one that grows, too, as far as the
- * kernel would have given that much: there it costs nobody anything.
+ * The bound (memory) that R, T and the queue call for. A rate that no longer grows by 1/4 but still rises gets the room
+ * of a growing one, within what the kernel would have given: that costs other flows no more than the kernel does.
  */
 BW_FN __u64 bw_bound_wanted(const struct bw_bound *s, const struct bw_bound_sample *x)
 {
@@ -151,20 +164,22 @@ BW_FN __u64 bw_bound_wanted(const struct bw_bound *s, const struct bw_bound_samp
 	return s->since_rise < BW_BOUND_RISING ? bw_max(lean, bw_min(growing, x->usual)) : lean;
 }
 
-/* A window is more than half of the bound. */
+/* Whether the bound binds: the congestion window exceeds half of it. */
 BW_FN int bw_bound_binds(const struct bw_bound *s, const struct bw_bound_sample *x)
 {
 	return bw_times(x->cwnd, 2) > s->memory;
 }
 
-/* The round trip is longer than R takes for the payload of the lean bound, and becomes no shorter: the queue is others'. */
+/*
+ * Whether the queue is others': the round trip exceeds the lean bound's payload at rate R, and does not become shorter.
+ */
 BW_FN int bw_bound_is_others(const struct bw_bound *s, const struct bw_bound_sample *x)
 {
 	return bw_product(bw_min(bw_bound_rate(s), BW_FASTEST), x->srtt) * 5 > bw_bound_lean(s, x) * 4 &&
 	       x->srtt >= s->srtt_before - s->srtt_before / BW_BOUND_DRAINS;
 }
 
-/* There is a queue, and the rate has fallen, or the bound binds and the queue is others'. */
+/* Whether the lean bound costs rate: there is a queue, and the rate has fallen, or the bound binds in others' queue. */
 BW_FN int bw_bound_has_fallen(const struct bw_bound *s, const struct bw_bound_sample *x, __u64 rate)
 {
 	if (!bw_bound_is_queued(x))
@@ -172,6 +187,7 @@ BW_FN int bw_bound_has_fallen(const struct bw_bound *s, const struct bw_bound_sa
 	return rate < bw_bound_rate(s) - bw_bound_rate(s) / 8 || (bw_bound_binds(s, x) && bw_bound_is_others(s, x));
 }
 
+/* Starts the usual bound's time, and doubles the next one. */
 BW_FN void bw_bound_begin_usual(struct bw_bound *s, __u64 now)
 {
 	__u32 hold = s->hold ? s->hold : BW_BOUND_HOLD;
@@ -182,12 +198,12 @@ BW_FN void bw_bound_begin_usual(struct bw_bound *s, __u64 now)
 	s->was_full = 0;
 }
 
-/* One measurement of a sender that had data for all of its time. */
+/* Evaluates one measurement, of `elapsed` us, in which the sender always had data. */
 BW_FN void bw_bound_follow(struct bw_bound *s, const struct bw_bound_sample *x, __u64 rate, __u64 elapsed)
 {
 	if (bw_bound_grows(s)) {
 		s->since_growth++;
-		/* The start's bursts count no more. */
+		/* When growth ends, drop the rates of the start's bursts. */
 		if (!bw_bound_grows(s)) {
 			s->rate = bw_max(rate, s->rate_last);
 			s->rate_before = 0;
@@ -213,7 +229,7 @@ BW_FN void bw_bound_follow(struct bw_bound *s, const struct bw_bound_sample *x, 
 	}
 }
 
-/* A smaller segment takes about as much memory as one of BW_MSS, and counts as such. */
+/* Ends a measurement of `elapsed` us. Smaller segments count as BW_MSS, because they take about as much memory. */
 BW_FN void bw_bound_measure(struct bw_bound *s, const struct bw_bound_sample *x, __u64 elapsed)
 {
 	__u64 segments = x->delivered - s->began_delivered;
@@ -233,7 +249,9 @@ BW_FN void bw_bound_measure(struct bw_bound *s, const struct bw_bound_sample *x,
 	s->srtt_before = x->srtt;
 }
 
-/* Down an eighth at a time; up at once, but not for a sixteenth. While the rate grows, at once. */
+/*
+ * Moves the bound to `wanted`: down by 1/8 at most, up at once if by more than 1/16; both at once while the rate grows.
+ */
 BW_FN void bw_bound_move(struct bw_bound *s, __u64 wanted)
 {
 	if (!s->memory || bw_bound_grows(s) || wanted > s->memory + s->memory / 16)
@@ -242,7 +260,7 @@ BW_FN void bw_bound_move(struct bw_bound *s, __u64 wanted)
 		s->memory = bw_max(bw_min(wanted, s->memory), s->memory - s->memory / 8);
 }
 
-/* A writer that comes late lets a buffer run empty that was full: the bound was too tight for it. */
+/* Starts the usual bound when a buffer that was full has run empty: it is too small for a writer that comes late. */
 BW_FN void bw_bound_watch_writer(struct bw_bound *s, const struct bw_bound_sample *x)
 {
 	if (bw_bound_grows(s) || s->usual_until || !s->memory)
@@ -253,7 +271,7 @@ BW_FN void bw_bound_watch_writer(struct bw_bound *s, const struct bw_bound_sampl
 		bw_bound_begin_usual(s, x->now);
 }
 
-/* How long a measurement takes. While the rate grows, a round trip: callbacks come no more often. */
+/* Length of a measurement (us). While the rate grows, 7/8 of a round trip, for callbacks come once per round trip. */
 BW_FN __u64 bw_bound_span(const struct bw_bound *s, const struct bw_bound_sample *x)
 {
 	__u64 rtt = bw_max(bw_min(x->min_rtt, BW_LONGEST), 1);
@@ -263,7 +281,7 @@ BW_FN __u64 bw_bound_span(const struct bw_bound *s, const struct bw_bound_sample
 	return bw_max(BW_BOUND_ROUNDS * rtt, x->srtt);
 }
 
-/* The memory that the send buffer may hold; BW_NO_LIMIT: no bound. */
+/* Takes in a sample; returns the memory that the send buffer may hold. BW_NO_LIMIT: no bound. */
 BW_FN __u64 bw_bound_observe(struct bw_bound *s, const struct bw_bound_sample *x)
 {
 	__u64 elapsed = bw_less(x->now, s->began_at);

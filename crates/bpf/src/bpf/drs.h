@@ -2,12 +2,12 @@
 /*
  * DRS: the receive window from what arrives in a round trip.
  *
- * Problem: a receiver sees neither the sender's window nor the path. The data that arrive in one of its round trips are
- * those that the sender had under way a round trip ago.
+ * Problem: a receiver sees neither the sender's window nor the path. What arrives in one round trip is what the sender
+ * had under way one round trip earlier.
  * Source: Fisk 2000, sections 6 and 7.
  * Terms: sizes are payload bytes, times microseconds. A measurement is what arrived in one round trip.
- * Properties kept: the window is at least twice the largest measurement, never shrinks, and is a value that the window
- * field can hold.
+ * Properties kept: the window is at least twice the largest measurement (within the maximum), never shrinks, and is a
+ * value that the window field can hold.
  */
 #ifndef BUFWISE_DRS_H
 #define BUFWISE_DRS_H
@@ -23,22 +23,23 @@ enum bw_receive_rule {
 	BW_RECEIVE_FIT,
 };
 
-/* Largest shift of the window-scale option, and largest value of the window field (RFC 7323). */
+/* Largest shift of the window scale option, and largest value of the window field (RFC 7323). */
 #define BW_LARGEST_SCALE 14
 #define BW_LARGEST_FIELD 65535ULL
 /* Largest factor by which slow start grows in a round trip (Fisk 2000, section 6.5). */
 #define BW_DRS_DOUBLING 2
-/* A receiver that delays acknowledgements needs room for two segments. */
+/* Smallest window, segments: a receiver that delays acknowledgements waits for two. */
 #define BW_DRS_FLOOR_SEGMENTS 2
 
 struct bw_drs {
-	/* Smallest receiver-side round-trip time. */
+	/* Shortest receiver-side round-trip time; 0: not known. */
 	__u64 own_rtt;
 	/* Largest measurement. */
 	__u64 largest;
-	/* Begin of the interval, and what had arrived by then. */
+	/* Begin of the open interval, and bytes arrived by then. */
 	__u64 began_at;
 	__u64 began_bytes;
+	/* Whether an interval is open. */
 	__u32 began;
 	__u32 unused;
 };
@@ -47,15 +48,18 @@ struct bw_receive_sample {
 	__u64 now;
 	/* Payload that has arrived so far, in order or not (arrivals.h). */
 	__u64 received;
+	/* Payload of a full segment; 0: BW_MSS. */
 	__u64 mss;
-	/* Receiver's own estimate; the sender-side one where it is fresh. */
+	/* Round-trip times: the receiver's own estimate, and the sender-side one while it is fresh; 0: not known. */
 	__u64 rcv_rtt;
 	__u64 srtt;
-	/* Of the last 100 slots, those in which a loss showed (SOBAS; losses.h). */
+	/* Of the last 100 slots of 10 ms, those with a loss event (for SOBAS; losses.h). */
 	__u32 losses;
+	/* Shift of the window scale option. */
 	__u32 scale;
 };
 
+/* The window for the largest measurement: a multiple of 2^scale within `initial` and `max`. */
 BW_FN __u64 bw_drs_window(const struct bw_drs *s, __u64 mss, __u32 scale, __u64 initial, __u64 max)
 {
 	__u32 shift = scale < BW_LARGEST_SCALE ? scale : BW_LARGEST_SCALE;
@@ -68,7 +72,7 @@ BW_FN __u64 bw_drs_window(const struct bw_drs *s, __u64 mss, __u32 scale, __u64 
 	return up > largest ? largest >> shift << shift : up;
 }
 
-/* rtt: not 0. */
+/* Ends the interval once it has lasted rtt (not 0); bytes of a longer interval count in proportion. */
 BW_FN void bw_drs_measure(struct bw_drs *s, const struct bw_receive_sample *x, __u64 rtt)
 {
 	__u64 elapsed = bw_less(x->now, s->began_at), arrived = bw_less(x->received, s->began_bytes);
@@ -85,7 +89,7 @@ BW_FN void bw_drs_measure(struct bw_drs *s, const struct bw_receive_sample *x, _
 	s->began_bytes = x->received;
 }
 
-/* The window to advertise. */
+/* Takes in a sample; returns the window to advertise. initial: the first window; max: the largest. */
 BW_FN __u64 bw_drs_observe(struct bw_drs *s, const struct bw_receive_sample *x, __u64 initial, __u64 max)
 {
 	__u64 rtt;

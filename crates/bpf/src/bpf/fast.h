@@ -1,61 +1,60 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /*
- * The fast path: whether a callback has anything to do.
+ * The fast path: decides whether a callback takes a sample.
  *
- * Problem: callbacks are many (once per round trip where data is sent, about once per acknowledgement where it is
- * received), and most change nothing. Their cost is the memory that they touch and that nothing has touched since the
- * last one: of 2.4 us for a round trip of a busy sender, finding the record in its map took 0.9 to 1.5. The storage of
- * the socket itself is found for a tenth of that. So the figures that tell whether to take a sample lie there, in one
- * cache line (64 bytes, of which the kernel's own head takes 8), and the record is left alone until one is due.
+ * Problem: callbacks are frequent (once per round trip for a sender, about once per acknowledgement for a receiver),
+ * and most change nothing. Their cost is cold memory: of 2.4 us for a round trip of a busy sender, finding the record
+ * in its map took 0.9 to 1.5. Finding the socket's own storage takes a tenth of that. So the figures that tell whether
+ * a sample is due are in that storage, in one cache line (64 bytes, of which the kernel's head takes 8), and the record
+ * is not touched until then.
  *
- * Properties kept: a change that would make a rule of the send side decide otherwise is noticed at the next callback
- * (congestion window, losses under SABT, whether the application limits, a buffer that was set) or, where it comes from
- * user space, within BW_LONGEST_REST. The memory that the queue of a busy connection holds is known within a factor of
- * two and a buffer. Under pressure every round trip is sampled.
+ * Properties kept: a change that alters a decision of the send rule is noticed at the next callback (congestion window,
+ * losses under SABT, whether the application limits the sender, a buffer that was set) or, if it comes from user space,
+ * within BW_LONGEST_REST. The memory of a busy connection's send queue is known within a factor of two and one buffer.
+ * Under pressure every round trip is sampled.
  */
 #ifndef BUFWISE_FAST_H
 #define BUFWISE_FAST_H
 
 #include "rules.h"
 
-/* Figures of a connection that moves data are no older than this (us). */
+/* Longest time (us) between samples of a connection that moves data. */
 #define BW_LONGEST_REST 100000
-/* A change of the queue counts no sooner than this (us) after the last sample. */
+/* Shortest time (us) after a sample at which a change of the queue calls for the next. */
 #define BW_SHORTEST_REST 1000
-/* Largest buffer that a writer fills at once, but for devices with larger ones. */
+/* Largest buffer (bytes) that a writer fills at once; some devices have larger ones. */
 #define BW_BUFFER 65536
-/* bw_fast.next_window of a connection that is another program's: never. */
+/* bw_fast.next_window of a connection that another program has taken: never sample. */
 #define BW_NEVER (~0ULL)
-/* The same of one without a record, as those of another group: not until it is adopted. */
+/* bw_fast.next_window of a connection without a record, such as another group's: no sample until it is adopted. */
 #define BW_UNTIL_ADOPTED (~0ULL - 1)
-/* The receive rules take samples no closer than this (us); SOBAS so many per round trip, no further apart than a slot. */
+/* Receive rules: shortest time between samples (us). SOBAS: samples per round trip, at most BW_SLOT apart. */
 #define BW_WINDOW_SHORTEST 500
 #define BW_WINDOW_SAMPLES 4
-/* fit at the receiver looks at trains until it knows the capacity: this often per round trip, at these distances (us). */
+/* fit at the receiver, while it times trains: samples per round trip, at the start and later; their distances (us). */
 #define BW_FIT_WINDOW_START_SAMPLES 128
 #define BW_FIT_WINDOW_RAMP_SAMPLES 32
 #define BW_FIT_WINDOW_CLOSEST 100
 #define BW_FIT_WINDOW_FURTHEST 1000
-/* So many segments without a train that tells, and it looks no longer. */
+/* fit at the receiver stops timing trains after so many segments without a useful one. */
 #define BW_FIT_WINDOW_SEGMENTS_SEEN 4096
 
+/* In the storage of a socket. Times are us; all zero for a new connection. */
 struct bw_fast {
-	/* The receive side: when a sample is due. */
+	/* The receive side: when the next sample is due; or BW_NEVER, BW_UNTIL_ADOPTED. */
 	__u64 next_window;
-	/* The send side: when the last sample was taken; 0: the next round trip needs one. */
+	/* The send side: when the last sample was taken; 0: the next round trip needs a sample. */
 	__u64 sampled_at;
 	/* When a round trip was last measured. */
 	__u64 rtt_at;
-	/* Window clamp as set; 0: none. */
+	/* Window clamp that was set (bytes); 0: none. */
 	__u32 clamp;
 	/* sk_sndbuf at the last sample. */
 	__u32 sndbuf;
-	/*
-	 * The congestion windows, in segments, for which the decision stands; where the application limits the sender, no
-	 * largest.
-	 */
+	/* Range of congestion windows, segments, for which the decision stands; no upper end while app_limited. */
 	__u32 least_cwnd;
 	__u32 most_cwnd;
+	/* The application limited the sender at the last sample. */
 	__u32 app_limited;
 	/* Memory that the send queue held, and retransmissions, at the last sample. */
 	__u32 send_queued;
@@ -64,7 +63,7 @@ struct bw_fast {
 
 _Static_assert(sizeof(struct bw_fast) <= 56, "a cache line less the kernel's head");
 
-/* A sender as its socket shows it now. */
+/* The present state of a sender, read from its socket. */
 struct bw_fast_view {
 	__u64 now;
 	__u32 cwnd;
@@ -75,7 +74,7 @@ struct bw_fast_view {
 	__u32 app_limited;
 };
 
-/* The queue is empty and was not, or holds less than half of what it held or more than twice as much, and a buffer. */
+/* Whether the queue has become empty, or has changed by more than a factor of two and one buffer. */
 BW_FN int bw_is_queue_other(__u64 before, __u64 now)
 {
 	return (before && !now) || before > 2 * now + BW_BUFFER || now > 2 * before + BW_BUFFER;
@@ -98,7 +97,7 @@ BW_FN int bw_is_round_due(const volatile struct bw_config *c, const struct bw_fa
 	       (g->app_limited && !v->app_limited);
 }
 
-/* After a sample: for which congestion windows a round trip tells the send rule nothing new. */
+/* After a sample: computes for which congestion windows the next round trips need none. */
 BW_FN void bw_rest_rounds(const volatile struct bw_config *c, const volatile struct bw_control *all,
 			  struct bw_fast *g, const struct bw_flow *f)
 {
@@ -122,29 +121,31 @@ BW_FN void bw_rest_rounds(const volatile struct bw_config *c, const volatile str
 		g->sampled_at = 0;
 		return;
 	}
-	/* The edges of ABT's band; every rule but the fixed one follows it, for the pace or when user space is gone. */
+	/*
+	 * The edges of ABT's band: every remaining rule follows it, if only for pacing or for when user space is gone.
+	 */
 	g->least_cwnd = (target / BW_ABT_HIGH + mss - 1) / mss;
 	g->app_limited = !c->published && bw_application_limits(&x);
 	if (!g->app_limited && target < c->max_send)
 		g->most_cwnd = target / BW_ABT_LOW / mss;
-	/* fit judges its roof each other round trip. */
+	/* fit needs a sample each round trip: it judges its roof every second one. */
 	if (c->send_rule == BW_SEND_FIT && f->fit.phase > BW_FIT_RAMP)
 		g->sampled_at = 0;
-	/* The bound follows a start that doubles the rate each round trip (bound.h). */
+	/* The bound needs a sample each round trip while the start doubles the rate (bound.h). */
 	if (!c->published && !g->app_limited && bw_bound_grows(&f->bound))
 		g->sampled_at = 0;
 }
 
 /*
- * Whether a segment needs a sample: one is due, or the clamp was overwritten. (A lack of progress is no reason to rest:
- * what arrives may find no room.)
+ * Whether a segment needs a sample: it is due, or the clamp was overwritten. A receiver without progress is sampled,
+ * too: arriving data may find no room.
  */
 BW_FN int bw_is_window_due(const struct bw_fast *g, __u64 now, __u32 window_clamp)
 {
 	return now >= g->next_window || (g->clamp && window_clamp != g->clamp);
 }
 
-/* fit: the distance of the next sample. */
+/* fit at the receiver: time to the next sample (us). */
 BW_FN __u64 bw_fit_window_distance(const struct bw_flow *f, __u64 rtt)
 {
 	if (rtt < BW_FIT_SHORTEST || f->fit_window.phase >= BW_FIT_FOLLOW ||
@@ -155,7 +156,7 @@ BW_FN __u64 bw_fit_window_distance(const struct bw_flow *f, __u64 rtt)
 	return bw_max(bw_min(rtt / BW_FIT_WINDOW_START_SAMPLES, BW_FIT_WINDOW_FURTHEST), BW_FIT_WINDOW_CLOSEST);
 }
 
-/* When the receive rule has something to measure; SOBAS, which also counts losses and time, several times per round trip. */
+/* When the next sample of the receive rule is due (us). For SOBAS several per round trip: it also counts losses. */
 BW_FN __u64 bw_next_window(const volatile struct bw_config *c, const struct bw_flow *f, __u64 now)
 {
 	__u64 rtt = bw_unloaded_rtt(f), next = now + bw_min(rtt / BW_WINDOW_SAMPLES, BW_SLOT), due;

@@ -2,21 +2,23 @@
 /*
  * Sizes the buffers of the connections of one cgroup, from inside the kernel's TCP.
  *
- * One sock_ops program. ESTABLISHED: who owns the buffers, and which callbacks to make. RTT (once per round
- * trip, where data is sent): the send rule, applied as SO_SNDBUF. HDR_OPT_LEN (whenever a segment is built; no
- * option is reserved): the receive rule, some times per round trip, applied as TCP_WINDOW_CLAMP (receiver.h). STATE:
- * the last sample. Most of those find nothing to do (fast.h). Connections that none of these sees, because they were
- * there before or are silent, an iterator does (sweep.h). User space reads the flows, and tells the shares of the memory
- * (struct bw_control, bw_order).
+ * One sock_ops program handles these callbacks; most calls end in the fast path (fast.h):
+ * - ESTABLISHED makes the record, notes who owns the buffers, and switches the callbacks below on.
+ * - RTT, once per round trip of a sender: the send rule, applied as SO_SNDBUF (sender.h).
+ * - HDR_OPT_LEN, whenever a segment is built (no option is reserved): the receive rule, several times per round trip,
+ *   applied as TCP_WINDOW_CLAMP (receiver.h).
+ * - PARSE_HDR_OPT, for each segment that arrives while fit is starting: fit's sample (sender.h).
+ * - STATE: the last sample.
+ * An iterator handles connections that are older than the program, or silent (sweep.h). User space reads the records,
+ * and writes the shares of the memory (struct bw_control, bw_order).
  *
- * Programs on a cgroup that is nearer to a connection come first (nearer.h). Of the programs of one daemon each has the
- * connections of its group (group_of.h).
+ * Programs on a cgroup that is nearer to a connection take precedence (nearer.h). With groups, each program of a daemon
+ * has the connections of its group (group_of.h).
  *
  * Each callback samples the socket into the connection's record (socket.h), calls a rule (rules.h, upkeep.h, fast.h, which
  * are plain C and run on the host as well), and sets the socket. Sizes beyond wmem_max and rmem_max are requested of user
- * space through a ring buffer.
- * When user space is gone for longer than config.stale_ns the shares no longer count, and closed connections are
- * forgotten here.
+ * space through a ring buffer. Once user space has been silent for config.stale_ns, the shares no longer count, and the
+ * program deletes the records of closed connections.
  */
 #include "group_of.h"
 #include "nearer.h"
@@ -44,7 +46,7 @@ static void on_established(struct bpf_sock_ops *ctx, bool initiator)
 		watch_acknowledgements(ctx, true);
 	if (config.small_document)
 		welcome_document(ctx, f);
-	/* The kernel's initial buffer, 87 KB by default, is more than a share may be. */
+	/* The kernel's initial buffer, 87 KB by default, may exceed the share. */
 	if (config.send_rule == BW_SEND_FIXED || config.send_rule == BW_SEND_EQ || control.send_level != BW_NO_LIMIT)
 		tune_send(ctx, f, tp, cookie, now);
 }

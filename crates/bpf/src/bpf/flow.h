@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /*
- * Data that the kernel side and user space exchange. Rust gets these structures from the compiled
- * object (by way of the skeleton) or has a twin in src/abi.rs; both sides assert the sizes, and all padding is
- * explicit.
+ * Data that the kernel side and user space exchange. Rust gets these structures from the compiled object (through the
+ * skeleton) or has a twin in src/abi.rs; both sides assert the sizes, and all padding is explicit.
  *
- * Sizes are bytes. A *payload* size is what the application sees; a *memory* size counts the kernel's overhead,
- * and is what sk_sndbuf and sk_rcvbuf hold: twice what was set with SO_SNDBUF or SO_RCVBUF. Times are
- * microseconds of the monotonic clock where not said otherwise. 0 means "not known" unless said otherwise.
+ * Units, where a field does not name others: sizes are bytes, points in time microseconds of the monotonic clock, spans
+ * microseconds. A *payload* size is what the application sees; a *memory* size counts the kernel's overhead, and is
+ * what sk_sndbuf and sk_rcvbuf hold: twice the value given to SO_SNDBUF or SO_RCVBUF. 0 means "not known".
  */
 #ifndef BUFWISE_FLOW_H
 #define BUFWISE_FLOW_H
@@ -21,11 +20,12 @@
 #include "send.h"
 #include "sobas.h"
 
-/* Raised when a field of bw_flow moves: programs that were left behind may be those of another version. */
+/* Version of the layout. Raise it when a field of bw_flow moves: programs left behind may be of another version. */
 #define BW_LAYOUT 8
 
-/* Fixed when the programs are loaded. */
+/* Configuration, constant once the programs are loaded. */
 struct bw_config {
+	/* enum bw_send_rule, enum bw_receive_rule. */
 	__u32 send_rule;
 	__u32 receive_rule;
 	/* Payload of either buffer under the fixed rules. */
@@ -33,53 +33,57 @@ struct bw_config {
 	/* Largest payload of a send buffer, and largest window. */
 	__u64 max_send;
 	__u64 max_window;
-	/* Caps of SO_SNDBUF and SO_RCVBUF as called from here (net.core.wmem_max and rmem_max). */
+	/* Caps of SO_SNDBUF and SO_RCVBUF as programs set them (net.core.wmem_max and rmem_max). */
 	__u32 send_cap;
 	__u32 receive_cap;
-	/* Take buffers that the application has set. */
+	/* 1: size buffers that the application has set, too. */
 	__u32 take_over;
-	/* Decide, and set nothing. */
+	/* 1: decide, but set nothing. */
 	__u32 observe_only;
-	/* A document up to this size (payload) goes out at once, and takes no part in the shares; 0: none is small. */
+	/*
+	 * Documents up to this size (payload) are sent in one round trip and are outside the shares; 0: none is small.
+	 */
 	__u32 small_document;
-	/* Payload of the buffers that a silent connection is left with. */
+	/* Payload of each buffer left to a silent connection. */
 	__u32 idle_size;
-	/* How long user space may be silent before nothing that it said counts, nanoseconds. */
+	/* Silence of user space after which its shares and orders no longer count, nanoseconds. */
 	__u64 stale_ns;
-	/* How long a connection must be silent before its buffers are given back. */
+	/* Silence of a connection after which its buffers are given back. */
 	__u64 idle;
 	/* The most that the kernel's own autotuning would give a send buffer (memory): the maximum of tcp_wmem. */
 	__u64 usual_send;
-	/* The callbacks of data and segments return at once, so that the cost of a call alone can be measured. */
+	/* 1: the callbacks of round trips and segments return at once, to measure the cost of the call alone. */
 	__u64 only_called;
-	/* Bound of the bytes that any connection may have written and not sent (tcp_notsent_lowat); all ones: none. */
+	/* The host's bound of bytes written and not sent (tcp_notsent_lowat); all ones: none. */
 	__u32 usual_unsent;
-	/* ABT and SABT as their papers have them: cwnd counts, used or not; no bound, no pace, no room for last buffers. */
+	/* 1: ABT and SABT as published: cwnd counts, used or not; no bound, no pacing, no room for last buffers. */
 	__u32 published;
 };
 
-/* Written by user space, some times a second. */
+/* Control data, written by user space several times a second. */
 struct bw_control {
-	/* When user space last was alive, nanoseconds. */
+	/* When user space last wrote this, nanoseconds. */
 	__u64 heartbeat_ns;
 	/* Memory that every connection may hold in its send buffer; BW_NO_LIMIT: no bound. */
 	__u64 send_level;
 	/* Largest window of any connection (payload); BW_NO_LIMIT: no bound. */
 	__u64 window_level;
-	/* Memory in use exceeds the budget. */
+	/* 1: memory in use exceeds the budget. */
 	__u32 pressure;
-	/* BW_LAYOUT of the structures here. */
+	/* BW_LAYOUT of these structures. */
 	__u32 layout;
-	/* The owner, which writes this: process, the namespace (inode) of that number, and its start time (ticks). */
+	/* The process that writes this: its number, the inode of its PID namespace, its start time (clock ticks). */
 	__u32 owner_pid;
 	__u32 owner_pidns;
 	__u64 owner_began;
-	/* The connections are being given back: set none any more. The programs stay attached until all are, for by them the next
-	 * start finds the records if the owner is killed meanwhile. */
+	/*
+	 * 1: the connections are being given back; set nothing. The programs stay attached until all are given back: if
+	 * the owner is killed meanwhile, the next start finds the records through them.
+	 */
 	__u64 resting;
 };
 
-/* User space's demand and limit for one connection, where they differ from all others'. */
+/* Demand and limit of one connection, where user space sets them apart from the common level. */
 struct bw_order {
 	/* Payload that the send buffer should hold: SABT's demand. */
 	__u64 demand;
@@ -87,16 +91,16 @@ struct bw_order {
 	__u64 limit;
 };
 
-/* Congestion controls, as far as SABT's demand depends on them. */
+/* Congestion controls that SABT's demand distinguishes; fit treats BW_CC_OTHER as pacing by itself. */
 enum bw_cc {
 	BW_CC_OTHER,
 	BW_CC_RENO,
 	BW_CC_CUBIC,
 };
 
-/* One connection: filled here, read by user space. */
+/* The record of one connection: filled by the programs, or by user space where it sizes the connection. */
 struct bw_flow {
-	/* IPv4 addresses stand in the first word. Network byte order; ports in host order. */
+	/* Addresses in network byte order, IPv4 in the first word; ports in host byte order. */
 	__u32 local_ip[4];
 	__u32 remote_ip[4];
 	__u32 local_port;
@@ -108,66 +112,74 @@ struct bw_flow {
 	/* Opened, last sampled. */
 	__u64 opened_at;
 	__u64 sampled_at;
-	/* As in struct tcp_info. */
+	/* Payload so far. */
 	__u64 bytes_acked;
 	__u64 bytes_received;
 	__u64 bytes_sent;
+	/* Congestion window, segments. */
 	__u32 cwnd;
+	/* Payload of a segment, sent and received. */
 	__u32 mss;
 	__u32 rcv_mss;
+	/* Round-trip times: smoothed, shortest (all ones: not known), the receiver's own. */
 	__u32 srtt;
 	__u32 min_rtt;
 	__u32 rcv_rtt;
+	/* Segments so far, modulo 2^32: retransmitted; with data, sent and received; received out of order. */
 	__u32 retrans;
 	__u32 segs_out;
 	__u32 segs_in;
 	__u32 out_of_order;
+	/* Window on offer, payload. */
 	__u32 rcv_wnd;
+	/* The kernel's last rate sample: segments delivered, and the time that took. */
 	__u32 delivered;
 	__u32 delivered_in;
-	/* Memory: limits, and what the send queue holds. */
+	/* Memory: the limits of both buffers, and what the send queue holds. */
 	__u32 sndbuf;
 	__u32 rcvbuf;
 	__u32 send_queued;
-	/* Bits 1 (send) and 2 (receive): buffers that the application set; bufwise leaves them alone. */
+	/* BW_SEND_LOCK, BW_RECEIVE_LOCK: buffers that the application set; bufwise leaves them alone. */
 	__u32 owned;
-	/* Limits that bufwise set last (memory), 0: none; the clamp is payload. */
+	/* Limits that bufwise set last (memory; the clamp is payload); 0: none. */
 	__u32 set_sndbuf;
 	__u32 set_rcvbuf;
 	__u32 set_clamp;
-	/* Requested of user space, for programs may not set it (memory; the clamp is payload). 0: nothing. */
+	/* Requested of user space and not granted yet (memory; the clamp is payload); 0: nothing. */
 	__u32 requested_sndbuf;
 	__u32 requested_rcvbuf;
 	__u32 requested_clamp;
-	/* Segments that have arrived, modulo 2^32. */
+	/* Segments delivered to the peer so far, modulo 2^32. */
 	__u32 delivered_segs;
-	/* The rules' last decisions (payload), set or not; 0: none yet. */
+	/* The rules' last decisions (payload), whether they were set or not; 0: none yet. */
 	__u64 decided_send;
 	__u64 decided_window;
 	/* The connection's share of the send memory (payload); BW_NO_LIMIT: no bound. */
 	__u64 share;
-	/* How often each was changed. */
+	/* How often bufwise changed the send buffer, and the clamp. */
 	__u32 send_changes;
 	__u32 clamp_changes;
 	/* How often the connection was sampled, by callbacks and by sweeps. */
 	__u32 samples;
+	/* 1: this end connected. */
 	__u32 initiator;
+	/* Shift of the window scale option, of the windows offered here. */
 	__u32 rcv_wscale;
-	/* Largest memory the send queue was seen to hold. */
+	/* Largest memory of the send queue in any sample. */
 	__u32 send_queued_max;
 	/* Bytes that a writer fills at once, whatever the limit is. */
 	__u32 last_buffer;
-	/* No program is called for it: user space sizes it. */
+	/* 1: the kernel calls no program for the connection, and user space sizes it. */
 	__u32 user_space;
 	/* When the sender-side round-trip time was measured last. */
 	__u64 rtt_at;
 	/* When the last request was made. */
 	__u64 requested_at;
-	/* DRS: begin of the interval before, its largest measurement, and whether that has grown since. */
+	/* DRS: begin of the last interval, the largest measurement by then, and whether that grew by more than 1/4. */
 	__u64 drs_began_at;
 	__u64 drs_before;
 	__u32 drs_grows;
-	/* Pacing rate that holds it to its share, bytes per second; 0: none. */
+	/* Pacing rate that bufwise set last, bytes per second; 0: none. */
 	__u32 set_pace;
 	struct bw_abt abt;
 	struct bw_drs drs;
@@ -177,53 +189,59 @@ struct bw_flow {
 	struct bw_loss_events loss_events;
 	struct bw_bound bound;
 	struct bw_fit fit;
-	/* When the last acknowledgement came, of which fit sees what it has delivered at the next one. */
+	/*
+	 * When the last segment came while fit is starting; its effect is sampled at the next one (sender.h). 0: none.
+	 */
 	__u64 acknowledged_at;
 	struct bw_fit_window fit_window;
-	/* Retransmission time-out; the kernel's flag that the application left the sender without data; enum bw_cc. */
+	/* Retransmission time-out. */
 	__u32 rto;
+	/* The kernel's flag: the application left the sender without data. */
 	__u32 app_limited;
+	/* enum bw_cc. */
 	__u32 congestion_control;
-	/* TCP paces the connection by itself, or may do so. */
+	/* sk_pacing_status: 0 unless TCP or a qdisc paces the connection. */
 	__u32 paced;
-	/* Bound of what is written and not sent (TCP_NOTSENT_LOWAT) that bufwise set last; 0: none. */
+	/* Bound of bytes written and not sent (TCP_NOTSENT_LOWAT) that bufwise set last; 0: none. */
 	__u32 set_unsent;
 	/* Memory that received data holds until it is read. */
 	__u32 receive_queued;
-	/* Inode of the socket in /proc/PID/fd, and of its network namespace; 0: not known. */
+	/* Inodes of the socket (as in /proc/PID/fd) and of its network namespace. */
 	__u64 inode;
 	__u32 netns;
-	/* How it was found: sk_userlocks, and limits (memory). */
+	/* State when the record was made: sk_userlocks, and limits (memory). */
 	__u32 found_locks;
 	__u32 found_sndbuf;
 	__u32 found_rcvbuf;
-	/* It existed before; what it had moved by then. */
+	/* 1: the connection existed before the programs. */
 	__u32 adopted;
-	/* BW_GAVE_*: since it last moved data. */
+	/* BW_SEND_LOCK, BW_RECEIVE_LOCK: buffers given back since the connection last moved data. */
 	__u32 given_back;
+	/* Adopted: bytes acknowledged and received by then. */
 	__u64 base_acked;
 	__u64 base_received;
-	/* The sweep: when it last met the connection, all bytes moved by then, when they moved. */
+	/* When the sweep last met the connection, all bytes moved by then, and when the last of them moved. */
 	__u64 swept_at;
 	__u64 moved;
 	__u64 active_at;
-	/* Groups that ask for its program, and BW_KNOWN where that is known (match.h). */
+	/* Bits of the groups that name its program, and BW_KNOWN where that is known (match.h). */
 	__u32 program_groups;
 	__u32 unused;
 };
 
-/* Counts of one pass over a namespace. */
+/* Connections counted by one sweep of a namespace. */
 struct bw_swept {
 	__u64 seen;
 	__u64 adopted;
 	__u64 given_back;
-	/* Connections that are user space's, for the kernel lets no iterator switch callbacks on. */
+	/* Connections left to user space: the kernel lets no iterator switch their callbacks on. */
 	__u64 refused;
 };
 
-/* A request that only user space can carry out. */
+/* A request that only user space can carry out; 0 in a field: nothing to set. */
 struct bw_request {
 	__u64 cookie;
+	/* Memory. */
 	__u32 sndbuf;
 	__u32 rcvbuf;
 	/* Window clamp, payload. */

@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /*
- * The conditions of groups (match.h) as a socket shows them, and whether the connection is these programs' own.
+ * Evaluates the conditions of groups (match.h) for a socket, and tells whether its connection belongs to these
+ * programs.
  *
- * The program behind a socket is known where a process makes it do something: at connect() and at listen(). It is kept in the
- * socket's storage, and connections inherit it from the listener (BPF_F_CLONE). For sockets that are older than the
- * programs, user space writes it there.
+ * The process behind a socket is known at connect() and listen(), which run in that process. The groups that name its
+ * program are kept in the socket's storage, and connections inherit them from the listener (BPF_F_CLONE). For sockets
+ * that are older than the programs, user space writes them there.
  */
 #ifndef BUFWISE_GROUP_OF_H
 #define BUFWISE_GROUP_OF_H
 
 #include "maps.h"
 
-/* Cgroups above a socket that are looked at; systemd and containers nest some ten deep. */
+/* Levels of cgroups above a socket that are searched; systemd and containers nest some ten deep. */
 #define BW_CGROUP_DEPTH 64
 
 const volatile struct bw_match matching = {};
 
-/* Cgroups that groups ask for, by the inode of their directory; with the groups. As many as all of them may watch. */
+/* Cgroups that groups name, by the inode of their directory; the value has the bits of these groups. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -25,7 +26,7 @@ struct {
 	__type(value, __u32);
 } members SEC(".maps");
 
-/* Groups that ask for the socket's program, and BW_KNOWN, in the storage of each socket. */
+/* In the storage of each socket: bits of the groups that name its program, and BW_KNOWN. */
 struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC | BPF_F_CLONE);
@@ -33,7 +34,7 @@ struct {
 	__type(value, __u32);
 } programs SEC(".maps");
 
-/* Groups that ask for the program that runs now, by the name of its process, not of one of its threads. */
+/* Bits of the groups that name the running program, by the name of its process (group leader), not of a thread. */
 static __noinline __u32 groups_of_current(void)
 {
 	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
@@ -44,7 +45,7 @@ static __noinline __u32 groups_of_current(void)
 	return bw_groups_of_name(&matching, name);
 }
 
-/* connect() and listen(). */
+/* At connect() and listen(): notes which groups name the calling program. */
 static void note_program(struct bpf_sock_ops *ctx)
 {
 	struct bpf_sock *sk = ctx->sk;
@@ -104,7 +105,7 @@ static __u32 groups_of_peer(const struct sock_common *skc)
 	return bw_groups_of_peer(&matching, ip);
 }
 
-/* Whether a connection belongs to the group whose programs these are. */
+/* Whether a connection belongs to these programs' group; without groups every connection does. */
 static bool is_own(struct tcp_sock *tp)
 {
 	struct sock *sk = &tp->inet_conn.icsk_inet.sk;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
-/* Rules one by one, for tests on the host (src/differential.rs, src/judged.rs); no release contains them. */
+/* Single rules, compiled for tests on the host (src/differential.rs, src/judged.rs); releases do not contain them. */
 #include "fast.h"
 #include "rules.h"
 #include "upkeep.h"

@@ -1,38 +1,43 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /*
- * Losses as both ends see them: events, not segments.
+ * Counts losses at both ends: events, not segments.
  *
- * Problem: one lost segment makes every segment behind it come out of order, for a round trip; an overflow loses hundreds
- * at once; and on many paths segments overtake each other without any loss. The rules count losses as signs of
- * congestion, so a burst must count once and reordering not at all.
- * Source: RFC 5348, section 5.2 (a loss event lasts a round trip). SOBAS counts lost probes, one sent every 10 ms, of the
- * last 100 (Prasad 2004, section IV-B); without probes a slot of 10 ms counts in which a loss event was recognized.
- * Rule at the receiver: a hole opens when a segment comes out of order. It is a loss if no byte in order has come for
- * three quarters of the path's round-trip time since: a retransmission takes a whole one, an overtaken segment less.
+ * Problem: after one lost segment every later segment comes out of order, for a round trip; an overflow loses hundreds
+ * at once; and on many paths segments overtake each other without any loss. The rules read losses as signs of
+ * congestion, so a burst must count once, and reordering not at all.
+ * Source: RFC 5348, section 5.2 (a loss event lasts a round trip). SOBAS sends a probe every 10 ms and counts those
+ * lost of the last 100 (Prasad 2004, section IV-B); without probes, a slot of 10 ms with a loss event counts as a lost
+ * probe.
+ * Rule at the receiver: a hole opens when a segment comes out of order. The hole is a loss if no byte in order has come
+ * for 3/4 of the path's round-trip time since: a retransmission takes a whole round trip, an overtaken segment less.
  * Rule at the sender: retransmissions within a smoothed round trip of the first are the same event.
- * Properties kept: at most one event in three quarters of a round trip; no event without a segment out of order.
+ * Properties kept at the receiver: at most one event in 3/4 of a round trip; no event without a segment out of order.
  */
 #ifndef BUFWISE_LOSSES_H
 #define BUFWISE_LOSSES_H
 
 #include "number.h"
 
+/* Length of a slot (us), and slots that are remembered. */
 #define BW_SLOT 10000
 #define BW_SLOTS 100
 
 struct bw_losses {
-	/* Bit n of the pair: n slots ago. */
+	/* Slots with a loss event, as one number of 100 bits: bit n stands for n slots ago. */
 	__u64 low;
 	__u64 high;
+	/* Number of the present slot: time / BW_SLOT. */
 	__u64 slot;
-	/* Bytes in order at the last sample, and when the hole opened that has stood since; 0: none. */
+	/* Bytes in order at the last sample; when the present hole opened (us), 0: no hole. */
 	__u64 in_order;
 	__u64 hole_at;
+	/* Segments out of order at the last sample, modulo 2^32. */
 	__u32 out_of_order;
 	/* The hole has been counted. */
 	__u32 counted;
 };
 
+/* Shifts the slots by so many that have passed. */
 BW_FN void bw_losses_pass(struct bw_losses *s, __u64 passed)
 {
 	if (passed >= 64) {
@@ -45,6 +50,7 @@ BW_FN void bw_losses_pass(struct bw_losses *s, __u64 passed)
 	s->high &= (1ULL << (BW_SLOTS - 64)) - 1;
 }
 
+/* Bits that are set. */
 BW_FN __u32 bw_bits(__u64 word)
 {
 	word -= word >> 1 & 0x5555555555555555ULL;
@@ -53,7 +59,7 @@ BW_FN __u32 bw_bits(__u64 word)
 	return word * 0x0101010101010101ULL >> 56;
 }
 
-/* Whether the hole that stands now turns out to be a loss, which it does once. */
+/* Whether the present hole is now recognized as a loss; true once for each hole. */
 BW_FN int bw_losses_recognize(struct bw_losses *s, __u64 now, __u64 rtt, __u64 in_order, __u32 out_of_order)
 {
 	if (in_order != s->in_order) {
@@ -70,7 +76,7 @@ BW_FN int bw_losses_recognize(struct bw_losses *s, __u64 now, __u64 rtt, __u64 i
 	return 1;
 }
 
-/* Slots with loss events among the last 100; rtt: the path's without a queue (us), 0: not known. */
+/* Takes in a sample; returns the slots with loss events among the last 100. rtt: without a queue (us), 0: not known. */
 BW_FN __u32 bw_losses_observe(struct bw_losses *s, __u64 now, __u64 rtt, __u64 in_order, __u32 out_of_order)
 {
 	__u64 slot = now / BW_SLOT;
@@ -83,14 +89,14 @@ BW_FN __u32 bw_losses_observe(struct bw_losses *s, __u64 now, __u64 rtt, __u64 i
 }
 
 struct bw_loss_events {
-	/* When the last event began. */
+	/* When the last event began (us). */
 	__u64 began_at;
-	/* Retransmissions at the last sample, modulo 2^32; events so far. */
+	/* Retransmissions at the last sample, modulo 2^32; loss events so far. */
 	__u32 retransmitted;
 	__u32 count;
 };
 
-/* Loss events of a sender so far. */
+/* Takes in a sample of a sender; returns its loss events so far. srtt: us. */
 BW_FN __u32 bw_loss_events_observe(struct bw_loss_events *s, __u64 now, __u64 srtt, __u32 retransmitted)
 {
 	if (retransmitted != s->retransmitted && (!s->count || bw_less(now, s->began_at) > srtt)) {

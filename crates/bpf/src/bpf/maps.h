@@ -24,12 +24,13 @@
 #define TCP_WINDOW_CLAMP 10
 #define TCP_NOTSENT_LOWAT 25
 #define TCP_BPF_IW 1001
-/* TCP_BPF_SOCK_OPS_CB_FLAGS, which headers before Linux 6.12 lack. */
+/* TCP_BPF_SOCK_OPS_CB_FLAGS, missing in headers before Linux 6.12. */
 #define BW_TCP_CALLBACKS 1008
 
 const volatile struct bw_config config = {};
 struct bw_control control = { .send_level = BW_NO_LIMIT, .window_level = BW_NO_LIMIT };
 
+/* The connections' records, by socket cookie. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -38,6 +39,7 @@ struct {
 	__type(value, struct bw_flow);
 } flows SEC(".maps");
 
+/* User space's orders, by socket cookie. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -46,13 +48,13 @@ struct {
 	__type(value, struct bw_order);
 } orders SEC(".maps");
 
-/* struct bw_request, for user space. */
+/* Ring buffer of struct bw_request, read by user space. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 65536);
 } requests SEC(".maps");
 
-/* A new record is too large for the stack. */
+/* An empty record to copy from: struct bw_flow is too large for the stack. Never written. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -68,7 +70,7 @@ struct {
 	__type(value, struct bw_fast);
 } fast_path SEC(".maps");
 
-/* Cgroups, by the inode of their directory, on which there are programs of another living bufwise (nearer.h). */
+/* Cgroups, by the inode of their directory, to which another running bufwise has attached programs (nearer.h). */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1024);
@@ -76,7 +78,7 @@ struct {
 	__type(value, __u32);
 } others SEC(".maps");
 
-/* Cgroups, by the inode of their directory, whose connections are adopted, and those of cgroups below them (sweep.h). */
+/* Cgroups, by the inode of their directory, in and below which existing connections are adopted (sweep.h). */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1024);
@@ -84,6 +86,7 @@ struct {
 	__type(value, __u32);
 } watched SEC(".maps");
 
+/* Counts of the running sweep. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);

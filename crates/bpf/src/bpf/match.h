@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /*
- * Which group a connection belongs to.
+ * Finds the group of a connection.
  *
- * Problem: a daemon has programs for each of its groups and for the connections that are in none, and several of them see the
- * same connection. Each must know, without asking the others, whether the connection is its own.
- * - All have the same table: the conditions of all groups, in their order. A condition adds the groups that name it to a set
- *   of bits; a set for each kind of condition begins with the groups that do not name that kind. The first group that is in
- *   all four sets has the connection.
- * - A program takes what belongs to the group whose bit it has (own); that of the rest, whose own is 0, what is in none.
+ * Problem: a daemon loads its programs once for each group and once for the rest, the connections without a group;
+ * several of them see the same connection. Each must decide, without asking the others, whether the connection is its
+ * own.
+ * - All have the same table: the conditions of all groups, in the order of the configuration. For each kind of
+ *   condition there is a set of groups (bits): those whose conditions of this kind hold, and those with none of this
+ *   kind. The first group that is in all four sets has the connection.
+ * - A program takes the connections of the group whose bit is in `own`; the program of the rest, whose `own` is 0,
+ *   takes those without a group.
  *
  * Kinds: the cgroups above the socket (group_of.h finds them), the program's name, the peer's address, and a port at either
  * end. The order in which the kernel runs the programs does not matter.
@@ -17,44 +19,45 @@
 
 #include "number.h"
 
-/* Bounds of the table, for all groups together. */
+/* Most entries of each kind, for all groups together. */
 #define BW_NETWORKS 64
 #define BW_PORT_RANGES 64
 #define BW_NAMES 16
 /* Letters of a program's name, with the 0 at its end (TASK_COMM_LEN). */
 #define BW_NAME 16
-/* With the groups that name a socket's program: the program is known. Groups have the bits below. */
+/* Flag beside the bits of groups (which are below it): the socket's program is known. */
 #define BW_KNOWN (1U << 31)
 
-/* Addresses of peers; IPv4 as mapped (::ffff:0:0/96). Network byte order. */
+/* A network of peers, network byte order; IPv4 as mapped addresses (::ffff:0:0/96). */
 struct bw_network {
 	__u32 address[4];
 	__u32 mask[4];
 	__u32 groups;
 };
 
-/* Ports from the first to the last one, host byte order. */
+/* Ports from `first` to `last` inclusive, host byte order. */
 struct bw_ports {
 	__u16 first;
 	__u16 last;
 	__u32 groups;
 };
 
-/* A name of which parts may be any letters. */
+/* A pattern of program names, in which `*` stands for any letters. */
 struct bw_name {
 	char letters[BW_NAME];
-	/* How many letters there are; bit i: before letter i (or behind the last one) any letters may stand. */
+	/* Number of letters, without the stars. */
 	__u32 count;
+	/* Bit i: a star before letter i; bit `count`: a star at the end. */
 	__u32 stars;
 	__u32 groups;
 };
 
 struct bw_match {
-	/* All groups; 0: there are none. */
+	/* Bits of all groups; 0: there are no groups. */
 	__u32 all;
-	/* The bit of the group whose programs these are; 0: those of the connections that are in none. */
+	/* Bit of the group that these programs serve; 0: they serve the connections without a group. */
 	__u32 own;
-	/* Groups that do not ask for a cgroup, a program, a peer, a port. */
+	/* Groups without a condition for cgroups, for programs, for peers, for ports. */
 	__u32 any_cgroup;
 	__u32 any_name;
 	__u32 any_peer;
@@ -70,7 +73,7 @@ struct bw_match {
 _Static_assert(sizeof(struct bw_match) == 36 + 36 * BW_NETWORKS + 8 * BW_PORT_RANGES + 28 * BW_NAMES,
 	       "the Rust twin has no padding");
 
-/* Groups that want a peer at that address. */
+/* Groups whose conditions admit a peer at that address. */
 BW_FN __u32 bw_groups_of_peer(const volatile struct bw_match *m, const __u32 *ip)
 {
 	__u32 groups = m->any_peer, i;
@@ -86,7 +89,7 @@ BW_FN __u32 bw_groups_of_peer(const volatile struct bw_match *m, const __u32 *ip
 	return groups;
 }
 
-/* Groups that want a port that is the one or the other. */
+/* Groups whose conditions admit the local port or the peer's. */
 BW_FN __u32 bw_groups_of_ports(const volatile struct bw_match *m, __u32 local, __u32 peer)
 {
 	__u32 groups = m->any_port, i;
@@ -100,7 +103,7 @@ BW_FN __u32 bw_groups_of_ports(const volatile struct bw_match *m, __u32 local, _
 	return groups;
 }
 
-/* 1 where both are equal, without a branch: the verifier would follow each way of 256. */
+/* 1 if both letters are equal. Without a branch: the verifier would follow both ways of each of 256 comparisons. */
 BW_FN __u64 bw_same_letter(__u8 a, __u8 b)
 {
 	__u64 differs = a ^ b;
@@ -109,7 +112,9 @@ BW_FN __u64 bw_same_letter(__u8 a, __u8 b)
 	return (differs - 1) >> 63;
 }
 
-/* Bit i of the state: the letters of the pattern before i stand for what was read so far. */
+/*
+ * 1 if the pattern matches the name. Bit i of the state: the first i letters of the pattern match what was read so far.
+ */
 BW_FN __u64 bw_is_named(const volatile struct bw_name *n, const char *name)
 {
 	__u64 state = 1, fits;
@@ -124,7 +129,7 @@ BW_FN __u64 bw_is_named(const volatile struct bw_name *n, const char *name)
 	return state >> (n->count & 31) & 1;
 }
 
-/* Groups that want a program of that name, of BW_NAME bytes. */
+/* Groups that name a program of that name; name: BW_NAME bytes. */
 BW_FN __u32 bw_groups_of_name(const volatile struct bw_match *m, const char *name)
 {
 	__u64 groups = 0;
@@ -135,7 +140,7 @@ BW_FN __u32 bw_groups_of_name(const volatile struct bw_match *m, const char *nam
 	return groups;
 }
 
-/* The bit of the first group that is in all sets; 0: in none. The names' set lacks the groups that ask for none. */
+/* Bit of the first group in all sets; 0: none. Here, cgroups and names lack the groups without such a condition. */
 BW_FN __u32 bw_group_of(const volatile struct bw_match *m, __u32 cgroups, __u32 names, __u32 peers, __u32 ports)
 {
 	__u32 groups = m->all & (cgroups | m->any_cgroup) & (names | m->any_name) & peers & ports;

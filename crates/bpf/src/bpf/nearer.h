@@ -1,32 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /*
- * One connection, one bufwise: the nearest.
+ * Gives each connection to one bufwise: the one on the nearest cgroup.
  *
  * Problem: a daemon watches the whole host, and `bufwise run` a cgroup inside it. The programs of both see the
- * connections of that group, and each would take the other's setting for the application's. The one whose cgroup is
- * nearer to the connection was asked for more narrowly: it wins, and the others act as if they had not seen it.
+ * connections of that cgroup, and each would take the other's setting for the application's. The program whose cgroup
+ * is nearer to the connection takes precedence, because its request is the more specific; the others ignore the
+ * connection.
  * - The kernel runs the programs of a socket's own cgroup first, then those of the cgroups above, up to the root
- *   (BPF_F_ALLOW_MULTI, linux/bpf.h), all with the same context. So the program that takes a new connection says so in
- *   the context's reply, which ESTABLISHED does not use otherwise; programs that run after it read it there. At other
- *   callbacks the reply shares its memory with arguments that programs above may need: there nothing is said.
- * - A program that has read it marks the connection in storage of its own. Its sweeps leave marked connections alone.
- * - Connections from before a program was attached bear no mark. User space names the cgroups of other programs, once
- *   its own are attached and before they sweep (Engine::yield_to_others): no connection falls in between. On the way
- *   up from the socket the first cgroup that is known decides (is_watched() in sweep.h).
+ *   (BPF_F_ALLOW_MULTI, linux/bpf.h), all with the same context. So the program that takes a new connection writes
+ *   BW_TAKEN to the context's reply, which ESTABLISHED does not use otherwise, and the programs after it read the mark
+ *   there. In other callbacks the reply shares its memory with arguments that programs above may need, so it is not
+ *   written.
+ * - A program that reads the mark also marks the connection in its own storage. Its sweeps skip marked connections.
+ * - Connections older than a program have no mark. User space lists the cgroups of other programs after its own are
+ *   attached and before their first sweep (Engine::yield_to_others), so that no connection is missed. On the way up
+ *   from the socket, the first listed cgroup decides (is_watched() in sweep.h).
  *
- * Properties kept: of programs on different cgroups at most one takes a connection. It stays with that one: what a
- * killed owner leaves is cleared by the next start, not taken over by a daemon that runs. One that only observes, or
- * that has no room for the connection, claims nothing.
+ * Properties kept: of programs on different cgroups at most one takes a connection, and keeps it: the next start clears
+ * what a killed owner has left; a running daemon does not take it over. A program that only observes, or has no room
+ * for the connection, does not take it.
  */
 #ifndef BUFWISE_NEARER_H
 #define BUFWISE_NEARER_H
 
 #include "maps.h"
 
-/* "Taken", in the reply; an arbitrary number that nobody else means. */
+/* The mark in the reply; an arbitrary number. */
 #define BW_TAKEN 0xb0f5715e
 
-/* Whether a program nearer to a new connection has taken it; if so, it is marked. */
+/* Whether a nearer program has taken a new connection; if so, marks it in this program's storage. */
 static bool is_taken(struct bpf_sock_ops *ctx)
 {
 	struct bpf_sock *sk = ctx->sk;
@@ -40,14 +42,14 @@ static bool is_taken(struct bpf_sock_ops *ctx)
 	return true;
 }
 
-/* Tells the programs that run after this one. */
+/* Takes a new connection: marks it for the programs that run after this one. */
 static void take(struct bpf_sock_ops *ctx)
 {
 	if (!config.observe_only)
 		ctx->reply = BW_TAKEN;
 }
 
-/* Whether is_taken() has found so when the connection was new. */
+/* Whether is_taken() has marked the connection when it was new. */
 static bool was_taken(struct tcp_sock *tp)
 {
 	struct bw_fast *fast = bpf_sk_storage_get(&fast_path, tp, NULL, 0);
@@ -55,7 +57,7 @@ static bool was_taken(struct tcp_sock *tp)
 	return fast && fast->next_window == BW_NEVER;
 }
 
-/* An adopted connection is looked at again at its next callback. */
+/* Makes the next callback of an adopted connection take a sample. */
 static void wake(struct tcp_sock *tp)
 {
 	struct bw_fast *fast = bpf_sk_storage_get(&fast_path, tp, NULL, 0);

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /*
- * Arithmetic of the rules: integers of 64 bits that saturate instead of wrapping, and the bounds that keep products of two
- * of them in range. BPF has no 128-bit products, so a factor is capped before it enters a product; each cap is a value
- * that no connection reaches.
+ * Arithmetic of the rules: saturating 64-bit integers, and the bounds that keep products in range. BPF has no 128-bit
+ * products, so each factor is capped before it enters a product; no connection reaches these caps.
  */
 #ifndef BUFWISE_NUMBER_H
 #define BUFWISE_NUMBER_H
 
 #include <linux/types.h>
 
-/* Kernels before Linux 6.3 refuse a loop that is closed by running on into its head, as compilers lay some of them out. */
+/*
+ * Unrolls a loop in BPF. Kernels before Linux 6.3 reject a loop whose back edge falls through into its head, which is
+ * how compilers arrange some loops.
+ */
 #ifdef __bpf__
 #define BW_UNROLL _Pragma("clang loop unroll(full)")
 #else
@@ -18,13 +20,13 @@
 
 #define BW_FN static inline __attribute__((always_inline, unused))
 
-/* Payload of a full segment where the sample does not say. */
+/* Payload of a full segment where the sample has none (bytes). */
 #define BW_MSS 1448
-/* Longest time that enters a product: 134 s. */
+/* Longest time that enters a product (us): 134 s. */
 #define BW_LONGEST (1ULL << 27)
-/* Most bytes of one interval that enter a product: 64 GiB. */
+/* Most bytes that enter a product: 64 GiB; times 10^6 they stay below 2^56. */
 #define BW_MOST_BYTES (1ULL << 36)
-/* Largest rate that enters a product: 64 GiB/s, times BW_LONGEST below 2^64. */
+/* Largest rate that enters a product (bytes/s): 64 GiB/s; times BW_LONGEST it stays below 2^64. */
 #define BW_FASTEST (1ULL << 36)
 
 BW_FN __u64 bw_min(__u64 a, __u64 b)
@@ -49,29 +51,31 @@ BW_FN __u64 bw_times(__u64 a, __u64 factor)
 	return a > ~0ULL / factor ? ~0ULL : a * factor;
 }
 
+/* Payload of a full segment; 0: BW_MSS. */
 BW_FN __u64 bw_mss(__u64 mss)
 {
 	return mss ? mss : BW_MSS;
 }
 
-/* Payload of a segment, within what enters a product. */
+/* The same, at most 64 KiB, to enter a product. */
 BW_FN __u64 bw_segment(__u64 mss)
 {
 	return bw_min(bw_mss(mss), 1 << 16);
 }
 
-/* Bytes per second of so many bytes in so many microseconds. */
+/* Rate (bytes/s, at most BW_FASTEST) of so many bytes in `time` us. */
 BW_FN __u64 bw_rate(__u64 bytes, __u64 time)
 {
 	return bw_min(bw_min(bytes, BW_MOST_BYTES) * 1000000 / bw_max(time, 1), BW_FASTEST);
 }
 
-/* Bytes at that rate (bytes per second, at most BW_FASTEST) in so many microseconds. */
+/* Bytes at `rate` (bytes/s, at most BW_FASTEST) in `time` us, which is capped at BW_LONGEST. */
 BW_FN __u64 bw_product(__u64 rate, __u64 time)
 {
 	return rate * bw_min(time, BW_LONGEST) / 1000000;
 }
 
+/* |a - b|. */
 BW_FN __u64 bw_distance(__u64 a, __u64 b)
 {
 	return a > b ? a - b : b - a;

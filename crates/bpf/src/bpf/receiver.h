@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /*
- * The receive side: from the segments of a connection to its window, and to the memory behind that.
+ * The receive side: sets a connection's window, and the memory behind it, as its segments come.
  *
- * Problem: the receive rules measure once per round trip of the receiver, and no callback comes so often and no more
- * often. HDR_OPT_LEN comes whenever a segment is built, which for a receiver is about every acknowledgement; so most of
- * these must pass for next to nothing (fast.h), and a sample be taken only when the rule has something to measure.
- * The kernel's own autotuning raises sk_rcvbuf and overwrites the clamp: so the buffer is set, which locks it, and
- * a clamp that has changed is set again.
+ * Problem: the receive rules measure once per round trip of the receiver, and the kernel has no callback with this
+ * pace. HDR_OPT_LEN comes whenever a segment is built, which for a receiver is about every acknowledgement. So most
+ * calls must be cheap (fast.h), and a sample is taken only when the rule has something to measure. The kernel's
+ * autotuning raises sk_rcvbuf and overwrites the clamp. So the buffer is set, which locks it, and a clamp that has
+ * changed is set again.
  *
- * Properties kept: a buffer that the application set is not touched, nor is its window. The buffer has room for
- * all that the peer has been allowed to send. It shrinks to the size of the fixed rule, and where the share leaves less
- * room; what lies idle sweep.h shrinks. A share never takes the window below the rules' floor.
+ * Properties kept: a buffer that the application set is not touched, and neither is its window. The buffer has room for
+ * all that the peer is allowed to send. It shrinks only to the fixed rule's size, or when the share leaves less room;
+ * sweep.h shrinks the buffers of idle connections. A share never takes the window below DRS's floor.
  */
 #ifndef BUFWISE_RECEIVER_H
 #define BUFWISE_RECEIVER_H
@@ -18,9 +18,9 @@
 #include "socket.h"
 
 /*
- * The receive rule, part by part. These are not static, so that the verifier proves each of them once by itself, and not
- * again for every way in which its caller may go on. Kernels before Linux 5.13 take numbers alone as arguments of such
- * functions: each finds the record anew.
+ * The receive rule, part by part. The parts are global functions, not static, so that the verifier checks each once,
+ * and not for every path of its caller. Before Linux 5.13 global functions take only numbers, so each looks the record
+ * up again.
  */
 __noinline __u64 drs_window(__u64 cookie, __u64 now)
 {
@@ -84,7 +84,7 @@ __noinline __u64 fit_offer(__u64 cookie, __u64 now, __u64 drs)
 	return f ? bw_fit_part_offer(&config, f, now, drs) : drs;
 }
 
-/* As bw_decide_window(). */
+/* The receive rule's window (payload), before the share; as bw_decide_window() in rules.h. */
 static __u64 receive_window(const struct bw_flow *f, __u64 cookie, __u64 now)
 {
 	__u64 drs;
@@ -145,12 +145,12 @@ static void on_segment(struct bpf_sock_ops *ctx)
 	struct bw_fast *fast;
 	struct tcp_sock *tp;
 
-	/* Asked for its size only, as by every call that sends. */
+	/* No segment is built: the caller, as each call that sends, only asks for the space of options. */
 	if (ctx->args[0] == BPF_WRITE_HDR_TCP_CURRENT_MSS || !ctx->is_fullsock || !sk)
 		return;
 	fast = fast_of(sk);
 	tp = bpf_skc_to_tcp_sock(sk);
-	/* TCP's own clock, read when the segment's cause came, costs no call. */
+	/* tcp_mstamp, TCP's time of the event that causes this segment, costs no helper call. */
 	if (fast && tp && bw_is_window_due(fast, tp->tcp_mstamp, tp->window_clamp))
 		sample_receiver(ctx, tp, fast);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
-/* The rules for the host: user space calls them for connections for which the kernel makes no callbacks (src/rules.rs). */
+/* The rules, compiled for the host: user space calls them where the kernel makes no callbacks (src/rules.rs). */
 #include "fast.h"
 #include "match.h"
 #include "rules.h"

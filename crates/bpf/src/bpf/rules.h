@@ -1,38 +1,38 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /*
- * From a connection's record (struct bw_flow) to what is decided for it: the rules, fed from the record, and kept within
- * the shares of the memory.
+ * Decides buffers, window and pacing rate of one connection: feeds the rules from its record (struct bw_flow) and keeps
+ * their results within the connection's share of the memory.
  *
  * Problem: the same rules run in two places. Programs in the kernel run them at each callback; user space runs them
- * some times a second for connections for which the kernel makes no callbacks (src/user_space.rs). So every decision
- * stands here, in upkeep.h or in fast.h, as a function of the record, the configuration and what user space says of the
- * memory; nothing in these files reads a socket or sets one, and tests run them on the host.
+ * several times a second for connections for which the kernel makes no callbacks (src/user_space.rs). So every decision
+ * is a function, here, in upkeep.h or in fast.h, of the record, the configuration and user space's figures (struct
+ * bw_control, bw_order). These files neither read nor set a socket, and tests run them on the host.
  *
  * Properties kept: without user space no share counts. A share never takes the window below DRS's floor. Before anything
- * is acknowledged a shared sender holds no more than its initial window takes.
+ * is acknowledged, a sender with a share holds at most the memory of its initial window.
  */
 #ifndef BUFWISE_RULES_H
 #define BUFWISE_RULES_H
 
 #include "flow.h"
 
-/* A sender-side round-trip time older than this many of itself says nothing of the path now. */
+/* A sender-side round-trip time is out of date after this many round trips. */
 #define BW_FRESH_RTTS 8
-/* DRS's first window in segments: what a modem got (Fisk 2000, section 8.2). */
+/* DRS's first window, segments: the most that fit a modem line's window of 13 KB (Fisk 2000, section 8.2). */
 #define BW_INITIAL_SEGMENTS 8
-/* DRS's measurements grow while the largest rises by more than a quarter per round trip. */
+/* DRS's measurements count as growing while the largest rises by more than 1/4 per round trip. */
 #define BW_DRS_GROWN_BY 4
-/* The window makes room for a queue that makes the round trip up to this many times as long: twice, and an eighth. */
+/* The window makes room for a queue as long as the round trip is at most 17/8 of the shortest. */
 #define BW_DRS_QUEUED 17
 #define BW_DRS_QUEUED_DENOMINATOR 8
-/* Receive buffer at the start; under SOBAS and fit it doubles when the window has reached a quarter of it. */
+/* First receive buffer, bytes of memory; under SOBAS and fit the buffer doubles once the window exceeds 1/4 of it. */
 #define BW_FIRST_RCVBUF (1 << 20)
 #define BW_RCVBUF_FILLED 4
-/* SOBAS: the window holds a little more than R * T0, or the clock's and the hosts' jitter would starve it. */
+/* SOBAS's window holds R * T0, 1/16 more, and R times this (us): room for the jitter of clock and hosts. */
 #define BW_SOBAS_SLACK_SHIFT 4
 #define BW_SOBAS_JITTER 500
 
-/* A record that was just filled: what was counted before is no news to the rules. */
+/* Starts the rules from a record that was just filled: earlier counts are the baseline, not news. */
 BW_FN void bw_rules_begin(const volatile struct bw_config *c, struct bw_flow *f)
 {
 	f->abt.acked = f->bytes_acked;
@@ -51,13 +51,13 @@ BW_FN void bw_rules_begin(const volatile struct bw_config *c, struct bw_flow *f)
 /* ---- Send side ------------------------------------------------------------------------------------------ */
 
 struct bw_send_decision {
-	/* Payload that the send buffer should hold; BW_LEAVE: leave it as it is. */
+	/* Payload that the send buffer should hold; BW_LEAVE: leave the buffer unchanged. */
 	__u64 payload;
 	/* The connection's share (payload); BW_NO_LIMIT: no bound. */
 	__u64 share;
 };
 
-/* Keeps what the rule decided (payload, or BW_LEAVE) within the share. */
+/* Keeps the rule's decision (payload, or BW_LEAVE) within the share. */
 BW_FN __u64 bw_within_share(const volatile struct bw_config *c, const struct bw_flow *f,
 			    const struct bw_send_bounds *b, __u64 payload)
 {
@@ -67,13 +67,13 @@ BW_FN __u64 bw_within_share(const volatile struct bw_config *c, const struct bw_
 		return payload;
 	if (payload != BW_LEAVE && (payload >= b->limit || b->pressure))
 		payload = bw_min(payload, bw_limit_of_share(b->limit, f->last_buffer));
-	/* Until it sends in earnest nothing calls the rule again, and the share may be out of date then. */
+	/* The rule is next called when data moves, and the share may be out of date by then. */
 	if (c->send_rule >= BW_SEND_EQ && f->bytes_acked <= window / 4 && b->limit != BW_NO_LIMIT)
 		payload = bw_min(payload, window * BW_HELD_NUMERATOR / BW_HELD_DENOMINATOR / 2);
 	return payload;
 }
 
-/* The most that a send buffer may hold (memory), or BW_NO_LIMIT; the fixed rule is a choice of a size and has no bound. */
+/* The most that a send buffer may hold (memory); BW_NO_LIMIT, as for `kernel`, `fixed` and `:published`: no bound. */
 BW_FN __u64 bw_bound_of(const volatile struct bw_config *c, struct bw_flow *f)
 {
 	struct bw_send_sample s = {
@@ -95,7 +95,7 @@ BW_FN __u64 bw_bound_of(const volatile struct bw_config *c, struct bw_flow *f)
 
 	if (c->send_rule == BW_SEND_KERNEL || c->send_rule == BW_SEND_FIXED || c->published)
 		return BW_NO_LIMIT;
-	/* Beside others, and where delays are none of a queue, fit leaves a connection what the kernel would have given. */
+	/* fit sets no roof beside others, or where no queue causes the delays: the kernel's size is the bound. */
 	if (c->send_rule == BW_SEND_FIT && f->fit.phase == BW_FIT_OPEN && f->fit.hold)
 		return bw_bound_usual(&x);
 	x.app_limited = bw_application_limits(&s);
@@ -103,8 +103,8 @@ BW_FN __u64 bw_bound_of(const volatile struct bw_config *c, struct bw_flow *f)
 }
 
 /*
- * order: what user space wants of this connection alone, or NULL. stale: user space is gone. bound: as bw_bound_of() has
- * found it.
+ * Decides the send buffer and the share. order: user space's demand and limit for this connection, or NULL. stale: user
+ * space is gone. bound: the result of bw_bound_of() (memory).
  */
 BW_FN void bw_decide_send(struct bw_send_decision *d, const volatile struct bw_config *c,
 			  const volatile struct bw_control *all, const struct bw_order *order, struct bw_flow *f,
@@ -127,16 +127,17 @@ BW_FN void bw_decide_send(struct bw_send_decision *d, const volatile struct bw_c
 	};
 
 	bw_loss_events_observe(&f->loss_events, f->sampled_at, f->srtt, f->retrans);
-	/* Round trips that were let go count for no more than one when there is pressure anew. */
+	/* When pressure begins, acknowledgements since the last sample count for at most one window. */
 	if (!f->abt.shrinking)
 		f->abt.acked = bw_max(f->abt.acked, bw_less(f->bytes_acked, x.cwnd));
 	b.limit = limit == BW_NO_LIMIT ? limit : limit / 2;
-	/* A small document takes no part in the shares (Matsuo, section 2.2.2): a newcomer's share bounds it, or its own size. */
+	/*
+	 * Small documents are outside the shares (Matsuo, section 2.2.2): a newcomer's share or their size bounds them.
+	 */
 	if (f->bytes_acked < c->small_document) {
 		b.limit = bw_max(b.limit, c->small_document);
 		b.pressure = 0;
 	}
-	/* Without user space all shares are out of date. */
 	if (stale) {
 		b.limit = BW_NO_LIMIT;
 		b.pressure = 0;
@@ -152,7 +153,7 @@ BW_FN void bw_decide_send(struct bw_send_decision *d, const volatile struct bw_c
 		d->payload = bw_max(d->payload, c->small_document);
 }
 
-/* fit's roof over the rate: shows the rule what was delivered by `at` (us). */
+/* Gives fit a sample of what was delivered by `at` (us), from which it computes its roof over the rate. */
 BW_FN void bw_observe_fit(const volatile struct bw_config *c, struct bw_flow *f, __u64 at)
 {
 	struct bw_send_sample s = {
@@ -178,11 +179,11 @@ BW_FN void bw_observe_fit(const volatile struct bw_config *c, struct bw_flow *f,
 	bw_fit_observe(&f->fit, &x);
 }
 
-/* A start is over after so many segments sent; and a connection that has received so many is no sender's. */
+/* fit's start ends after so many segments delivered (or received); with so many received it is no sender. */
 #define BW_FIT_LONGEST_START 8192
 #define BW_FIT_RECEIVER 256
 
-/* Whether fit wants to see each acknowledgement. */
+/* Whether fit needs a sample at each acknowledgement. */
 BW_FN int bw_is_fit_watching(const struct bw_flow *f)
 {
 	if (f->min_rtt < BW_FIT_SHORTEST || f->congestion_control == BW_CC_OTHER)
@@ -190,7 +191,7 @@ BW_FN int bw_is_fit_watching(const struct bw_flow *f)
 	return bw_fit_is_starting(&f->fit) && f->delivered_segs < BW_FIT_LONGEST_START && f->segs_in < BW_FIT_RECEIVER;
 }
 
-/* Whether fit still times trains, of those that are sent or that arrive. */
+/* Whether fit still times trains of segments, sent or received. */
 BW_FN int bw_is_fit_timing(const volatile struct bw_config *c, const struct bw_flow *f)
 {
 	if (c->send_rule == BW_SEND_FIT && f->segs_out >= BW_FIT_TRAIN && bw_is_fit_watching(f))
@@ -200,9 +201,9 @@ BW_FN int bw_is_fit_timing(const volatile struct bw_config *c, const struct bw_f
 }
 
 /*
- * The pacing rate, bytes per second, that keeps a connection to its share (payload) and below fit's roof; 0: none. The share
- * binds when the connection would use more. Under pressure buffers shrink below their shares for a while; the rate does not,
- * or a path would stand idle for want of memory that it never held.
+ * The pacing rate, bytes per second, that keeps a connection to its share (payload) and below fit's roof; 0: none. A
+ * share at or above ABT's target does not limit the rate. Under pressure buffers shrink below their shares for a while;
+ * the rate does not, or the path would stand idle for memory that this connection does not hold.
  */
 BW_FN __u32 bw_decide_pace(const struct bw_flow *f, __u64 share)
 {
@@ -214,28 +215,29 @@ BW_FN __u32 bw_decide_pace(const struct bw_flow *f, __u64 share)
 	return roof && roof < pace ? roof : pace;
 }
 
-/* Whether the share binds; while it does not, ABT's target follows the window and needs no setting. */
+/* Whether the share limits the buffer; otherwise ABT's target follows the window, and there is nothing to set. */
 BW_FN int bw_share_binds(const volatile struct bw_config *c, const volatile struct bw_control *all,
 			 const struct bw_flow *f, __u64 share)
 {
 	return (c->send_rule != BW_SEND_ABT && c->send_rule != BW_SEND_FIT) || all->pressure || share < f->abt.net_target;
 }
 
-/* User space has been silent for so long that its shares are out of date; now (us). */
+/* Whether user space has been silent for longer than config.stale_ns, so that its shares are out of date; now: us. */
 BW_FN int bw_is_stale(const volatile struct bw_config *c, const volatile struct bw_control *all, __u64 now)
 {
-	/* User space may have spoken since the clock was read. */
+	/* The heartbeat may be later than `now`, which was read before: bw_less() gives 0 then. */
 	return bw_less(now, all->heartbeat_ns / 1000) > c->stale_ns / 1000;
 }
 
 /* ---- Receive side --------------------------------------------------------------------------------------- */
 
+/* The shorter of two times, of which 0 is not known. */
 BW_FN __u64 bw_shorter(__u64 a, __u64 b)
 {
 	return !a || (b && b < a) ? b : a;
 }
 
-/* The path's round-trip time without a queue: the handshake's, or whatever was shorter since. */
+/* The path's round-trip time without a queue (us): the shortest so far, at first the handshake's; 0: not known. */
 BW_FN __u64 bw_unloaded_rtt(const struct bw_flow *f)
 {
 	__u64 rtt = f->min_rtt == ~0U ? 0 : f->min_rtt;
@@ -243,18 +245,18 @@ BW_FN __u64 bw_unloaded_rtt(const struct bw_flow *f)
 	return bw_shorter(rtt, f->drs.own_rtt);
 }
 
-/* Takes in what has arrived; once per sample, before the rules. */
+/* Counts arrivals; once per sample, before the receive rules. */
 BW_FN void bw_take_arrivals(struct bw_flow *f, __u64 now)
 {
 	bw_arrivals_observe(&f->arrivals, now, bw_unloaded_rtt(f), f->bytes_received, f->segs_in, f->out_of_order);
 }
 
 /*
- * DRS measures once per round trip, and what it measured is a round trip old when it counts: a sender in slow
- * start has doubled twice by then. So while the measurements grow, the window doubles once more. Later a sender that
- * fills a queue of up to a bandwidth-delay product has more under way than arrives in the shortest round trip; the
- * window follows the present one. Beyond 17/8 of the shortest round trip the queue is bloat: the window is not grown
- * for it.
+ * DRS's window (payload). DRS measures once per round trip, and a measurement is a round trip old when it takes effect:
+ * a sender in slow start has doubled twice by then. So while the measurements grow, the window doubles once more.
+ * Later, a sender that fills a queue of up to a bandwidth-delay product has more under way than arrives in the shortest
+ * round trip, so the window is scaled to the present one. Beyond 17/8 of the shortest round trip the queue is bloat; do
+ * not grow the window for it.
  */
 BW_FN __u64 bw_drs_window_of(const volatile struct bw_config *c, struct bw_flow *f,
 			     const struct bw_receive_sample *x)
@@ -274,14 +276,14 @@ BW_FN __u64 bw_drs_window_of(const volatile struct bw_config *c, struct bw_flow 
 	return bw_min(window, c->max_window);
 }
 
-/* The window (payload) that DRS wants, whatever the share; after bw_take_arrivals(). */
+/* DRS's window (payload), before the share; call after bw_take_arrivals(). */
 BW_FN __u64 bw_decide_drs(const volatile struct bw_config *c, struct bw_flow *f, __u64 now)
 {
 	struct bw_receive_sample x = {
 		.now = now,
 		.received = f->arrivals.total,
 		.mss = bw_max(f->rcv_mss, f->mss),
-		/* The handshake's, before there is one of the receiver's own. */
+		/* The handshake's round-trip time stands in until the receiver has its own. */
 		.rcv_rtt = bw_shorter(f->rcv_rtt, bw_unloaded_rtt(f)),
 		.scale = f->rcv_wscale,
 	};
@@ -291,7 +293,7 @@ BW_FN __u64 bw_decide_drs(const volatile struct bw_config *c, struct bw_flow *f,
 	return bw_drs_window_of(c, f, &x);
 }
 
-/* Fills SOBAS's sample except for the losses, which only the first of its parts needs. */
+/* Fills SOBAS's sample, except for the losses, which only bw_sobas_take_in() reads. */
 BW_FN void bw_sobas_sample(struct bw_receive_sample *x, const struct bw_flow *f, __u64 now)
 {
 	__u64 rtt = bw_unloaded_rtt(f);
@@ -302,7 +304,7 @@ BW_FN void bw_sobas_sample(struct bw_receive_sample *x, const struct bw_flow *f,
 	x->rcv_rtt = rtt ? rtt + (rtt >> BW_SOBAS_SLACK_SHIFT) + BW_SOBAS_JITTER : 0;
 }
 
-/* SOBAS in three parts (sobas.h), after bw_decide_drs(): 1 if there is a new reading. */
+/* SOBAS in three parts (sobas.h), after bw_decide_drs(). The first returns 1 if there is a new reading. */
 BW_FN int bw_sobas_part_take_in(const volatile struct bw_config *c, struct bw_flow *f, __u64 now)
 {
 	struct bw_receive_sample x = {};
@@ -328,7 +330,7 @@ BW_FN void bw_sobas_part_conclude(const volatile struct bw_config *c, struct bw_
 	bw_sobas_conclude(&f->sobas, &x, c->max_window, flat);
 }
 
-/* fit's window (payload); after bw_decide_drs(), whose result is `drs`. */
+/* Fills fit's sample at the receiver; drs: the result of bw_decide_drs(), which must come first. */
 BW_FN void bw_fit_window_sample_of(struct bw_fit_window_sample *x, const volatile struct bw_config *c,
 				   const struct bw_flow *f, __u64 now, __u64 drs)
 {
@@ -344,7 +346,7 @@ BW_FN void bw_fit_window_sample_of(struct bw_fit_window_sample *x, const volatil
 	x->out_of_order = f->out_of_order;
 }
 
-/* The parts of fit_window.h, with a record. */
+/* The parts of fit_window.h, fed from a record. */
 BW_FN int bw_fit_part_watch(const volatile struct bw_config *c, struct bw_flow *f, __u64 now, __u64 drs)
 {
 	struct bw_fit_window_sample x;
@@ -369,7 +371,7 @@ BW_FN __u64 bw_fit_part_offer(const volatile struct bw_config *c, const struct b
 	return bw_fit_window_offer(&f->fit_window, &x);
 }
 
-/* The window that the rule wants (payload), whatever the share. receive_window() in receiver.h does the same part by part. */
+/* The receive rule's window (payload), before the share. receive_window() in receiver.h does the same part by part. */
 BW_FN __u64 bw_decide_window(const volatile struct bw_config *c, struct bw_flow *f, __u64 now)
 {
 	__u64 drs;
@@ -390,7 +392,7 @@ BW_FN __u64 bw_decide_window(const volatile struct bw_config *c, struct bw_flow 
 	return f->sobas.window;
 }
 
-/* The window within the connection's share of the memory. */
+/* The window (payload) within the connection's share of the memory, but never below DRS's floor. */
 BW_FN __u64 bw_shared_window(const volatile struct bw_control *all, const struct bw_flow *f, __u64 window, int stale)
 {
 	__u64 floor = bw_mss(bw_max(f->rcv_mss, f->mss)) * BW_DRS_FLOOR_SEGMENTS;
@@ -400,13 +402,13 @@ BW_FN __u64 bw_shared_window(const volatile struct bw_control *all, const struct
 	return bw_min(window, bw_max(all->window_level, floor));
 }
 
-/* tcp_sock.scaling_ratio: window per memory of the receive buffer, in 256ths; before Linux 6.6 a window took half. */
+/* tcp_sock.scaling_ratio: window per memory of the receive buffer, in 256ths; before Linux 6.6 always one half. */
 #define BW_SCALING_SHIFT 8
 #define BW_SCALING_HALF (1 << (BW_SCALING_SHIFT - 1))
-/* The ratio is the last segment's; others may need more: an eighth. */
+/* The ratio is that of the last segment; other segments may need more memory: 1/8 is added. */
 #define BW_ROOM_SLACK 8
 
-/* Memory for a window that the peer may fill at any time; ratio: scaling_ratio, 0: not known. */
+/* Memory for a window that the peer may fill at any time. offered: payload, capped at 4 GiB; ratio 0: not known. */
 BW_FN __u64 bw_memory_of_window(__u64 offered, __u32 ratio)
 {
 	__u64 memory = (bw_min(offered, 1ULL << 32) << BW_SCALING_SHIFT) / (ratio ? ratio : BW_SCALING_HALF);
@@ -414,13 +416,13 @@ BW_FN __u64 bw_memory_of_window(__u64 offered, __u32 ratio)
 	return memory + memory / BW_ROOM_SLACK;
 }
 
-/* The least room, whatever the share: some segments of Ethernet's size, which the kernel keeps in 2 KB each and more. */
+/* The smallest room (memory), whatever the share: several Ethernet segments, each of which takes 2 KB or more. */
 #define BW_LEAST_ROOM 16384
-/* Shares vary: a buffer shrinks when it exceeds its room by more than a quarter, and by an eighth of itself at least. */
+/* Shares vary: a buffer shrinks only if it exceeds its room by more than 1/4, and by no less than 1/8 of its size. */
 #define BW_ROOM_EXCESS 4
 #define BW_SHRINK_LEAST 8
 
-/* Memory that the share leaves the receive buffer, which is what a reader that stops may hold. */
+/* Memory that the share allows the receive buffer: a reader that stops can hold this much. */
 BW_FN __u64 bw_receive_room(const volatile struct bw_config *c, __u64 share, __u64 window)
 {
 	if (c->receive_rule == BW_RECEIVE_FIXED)
@@ -428,7 +430,7 @@ BW_FN __u64 bw_receive_room(const volatile struct bw_config *c, __u64 share, __u
 	return bw_max(bw_times(bw_max(share, window), 2), BW_LEAST_ROOM);
 }
 
-/* Beyond its room a buffer that was set shrinks, but never below what is in use; 0: leave it. */
+/* The memory to which a buffer beyond its room shrinks, never below what is in use; 0: leave the buffer unchanged. */
 BW_FN __u64 bw_shrink_rcvbuf(__u64 rcvbuf, __u64 room, __u64 in_use)
 {
 	__u64 wanted = bw_max(room, in_use);
@@ -439,12 +441,13 @@ BW_FN __u64 bw_shrink_rcvbuf(__u64 rcvbuf, __u64 room, __u64 in_use)
 }
 
 /*
- * The memory that the receive buffer should have for a window; 0: leave it. It grows with the window that is used, so that
- * a reader that stops reading costs little, and within the room of the share, for unread data fills it. share: the largest
- * window of any connection (payload). in_use: memory for data that is not yet read and for the window on offer.
+ * The memory that the receive buffer should have for a window (payload); 0: leave the buffer unchanged. The buffer
+ * grows with the window in use, so that a reader that stops costs little, and stays within the room of the share,
+ * because unread data fills it. share: the largest window of any connection (payload). in_use: memory for unread data
+ * and the offered window.
  *
- * Room for what the peer may send already stays: an adopted connection's window may be open wide, and the memory that a full
- * one takes is not known beforehand. So an adopted connection keeps its buffer at first.
+ * An adopted connection keeps its buffer at first: its peer may already fill a wide window, and the memory that a full
+ * window takes is not known in advance.
  */
 BW_FN __u64 bw_decide_rcvbuf(const volatile struct bw_config *c, const struct bw_flow *f, __u64 share, __u64 window,
 			     __u64 in_use)

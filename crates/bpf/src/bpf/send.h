@@ -2,12 +2,13 @@
 /*
  * The send rules: how much payload a send buffer should hold, from the congestion window and the shares of the memory.
  *
- * Problem: a send buffer below the congestion window starves its connection, one far above it keeps memory from others.
- * Source: Semke 1998, section 2.2 (ABT). SABT's demand (Matsuo) needs floating point: user space computes it, and only
- * the bound is applied here. Shares and pacing are ours.
+ * Problem: a send buffer below the congestion window starves its connection; a buffer far above it keeps memory from
+ * others.
+ * Source: Semke 1998, section 2.2 (ABT). SABT's demand (Matsuo) needs floating point, so user space computes it, and
+ * this file applies only the bound. Shares and pacing are ours.
  * Terms: sizes are payload bytes, times microseconds. The share is what the connection may hold of the host's budget.
  * Properties kept: without pressure ABT's target stays within two and four congestion windows. A share is never
- * exceeded. Without user space every shared rule is ABT without a share.
+ * exceeded. Without user space every rule with shares is ABT without a share.
  */
 #ifndef BUFWISE_SEND_H
 #define BUFWISE_SEND_H
@@ -32,15 +33,17 @@ enum bw_send_rule {
 /* Edges of ABT's band, in congestion windows (Semke 1998, section 2.2.1). */
 #define BW_ABT_LOW 2
 #define BW_ABT_HIGH 4
-/* Under pressure a buffer shrinks no further than this. */
+/* Smallest buffer under pressure, segments. */
 #define BW_ABT_FLOOR_SEGMENTS 2
 
 struct bw_abt {
+	/* The network's target; 0: none yet. */
 	__u64 net_target;
-	/* bytes_acked at the last look. */
+	/* bytes_acked at the last sample. */
 	__u64 acked;
-	/* The shrinking limit, while the second says that there is pressure. */
+	/* The shrinking limit; valid while `shrinking`. */
 	__u64 shrunk;
+	/* There was pressure at the last sample. */
 	__u32 shrinking;
 	__u32 unused;
 };
@@ -49,17 +52,17 @@ struct bw_send_sample {
 	__u64 cwnd;
 	__u64 mss;
 	__u64 bytes_acked;
-	/* Memory: what the send queue holds, and its limit; 0: not known. */
+	/* Memory: what the send queue holds, and its limit; limit 0: not known. */
 	__u64 send_queued;
 	__u64 sndbuf;
-	/* The kernel's flag. */
+	/* The kernel's flag rate_app_limited; also set when the send buffer is full (bw_application_limits()). */
 	__u32 app_limited;
 	__u32 unused;
 };
 
-/* User space's bounds on the memory. */
+/* User space's bounds; sizes are payload. */
 struct bw_send_bounds {
-	/* Largest buffer at all. */
+	/* Largest buffer. */
 	__u64 max;
 	/* The connection's share; BW_NO_LIMIT: no bound. */
 	__u64 limit;
@@ -67,19 +70,21 @@ struct bw_send_bounds {
 	__u64 demand;
 	/* Memory in use exceeds the budget. */
 	__u32 pressure;
-	/* User space is gone: nothing of the above but max is to be believed. */
+	/* User space is gone: of the above, only max is valid. */
 	__u32 stale;
 };
 
 /*
- * The kernel also calls a sender application-limited when its send buffer is full. Whose buffer is half used or
- * more, its application has data (the writer is woken when a third is free).
+ * Whether the application, and not the send buffer, limits the sender. The kernel sets its flag also when the send
+ * buffer is full. While at least half of the buffer is used, the application has data, because a writer is woken when a
+ * third is free.
  */
 BW_FN int bw_application_limits(const struct bw_send_sample *x)
 {
 	return x->app_limited && (!x->sndbuf || bw_times(x->send_queued, 2) < x->sndbuf);
 }
 
+/* Keeps the target within ABT's band; outside the band it moves to the nearer edge. cwnd 0: not known. */
 BW_FN void bw_abt_follow(struct bw_abt *s, const struct bw_send_sample *x, __u64 max)
 {
 	__u64 low = bw_times(x->cwnd, BW_ABT_LOW), high = bw_times(x->cwnd, BW_ABT_HIGH);
@@ -92,6 +97,7 @@ BW_FN void bw_abt_follow(struct bw_abt *s, const struct bw_send_sample *x, __u64
 		s->net_target = high;
 }
 
+/* ABT: the target within the share; under pressure it shrinks by what is acknowledged. BW_LEAVE: no target yet. */
 BW_FN __u64 bw_abt_observe(struct bw_abt *s, const struct bw_send_sample *x, const struct bw_send_bounds *b)
 {
 	__u64 acked = bw_less(x->bytes_acked, s->acked), target, floor, before;
@@ -113,8 +119,8 @@ BW_FN __u64 bw_abt_observe(struct bw_abt *s, const struct bw_send_sample *x, con
 }
 
 /*
- * The payload that the send buffer should hold under a rule. Without user space only the congestion window is
- * left to go by, so every shared rule becomes ABT without a share.
+ * The payload that the send buffer should hold under a rule; BW_LEAVE: leave it unchanged. Without user space only the
+ * congestion window is known, so every rule with shares becomes ABT without a share.
  */
 BW_FN __u64 bw_send_target(__u32 rule, __u64 fixed, struct bw_abt *s, const struct bw_send_sample *x,
 			   const struct bw_send_bounds *b)
@@ -134,15 +140,16 @@ BW_FN __u64 bw_send_target(__u32 rule, __u64 fixed, struct bw_abt *s, const stru
 	return b->demand ? bw_min(b->demand, b->limit) : abt;
 }
 
-/* Memory of a payload in full segments: what sk_wmem_queued was measured to hold of it, 5/4. */
+/* Memory per payload in full segments: 5/4, measured as sk_wmem_queued. */
 #define BW_HELD_NUMERATOR 5
 #define BW_HELD_DENOMINATOR 4
 
 /*
- * The limit (payload) under which a sender that never runs out of data holds no more than its share on the mean. Its
- * writer is woken at two thirds of the limit (sk_stream_is_writeable()) and writes until the limit is reached, and to
- * the end of the buffer then begun, for tcp_sendmsg() asks for memory only when it begins one: so it holds between two
- * thirds of the limit, and the limit and a buffer; five sixths and half a buffer on the mean.
+ * The limit (payload) under which a sender that never runs out of data holds its share on average, and no more. Its
+ * writer is woken at 2/3 of the limit (sk_stream_is_writeable()) and writes until the limit is reached, and then to the
+ * end of the buffer it has begun, because tcp_sendmsg() asks for memory only when it begins a buffer. So the sender
+ * holds between 2/3 of the limit and the limit plus one buffer; on average 5/6 of the limit plus half a buffer.
+ * last_buffer: memory.
  */
 BW_FN __u64 bw_limit_of_share(__u64 share, __u64 last_buffer)
 {
@@ -152,16 +159,16 @@ BW_FN __u64 bw_limit_of_share(__u64 share, __u64 last_buffer)
 }
 
 /*
- * Filled part of writers' last buffers: a half on the mean, and an eighth for chance (two standard deviations of twenty
- * writers, each of which is equally likely to hold anything up to a whole one).
+ * Filled part of the writers' last buffers: 1/2 on average, and 1/8 for chance (two standard deviations of the mean of
+ * twenty writers, each with a fill that is uniform between none and a whole buffer).
  */
 #define BW_FILLED_NUMERATOR 5
 #define BW_FILLED_DENOMINATOR 8
 
 /*
- * The rate, bytes per second, at which no more is under way than a share of so much payload (of twice as much memory)
- * has room for beside what the last buffer holds (memory); at least a quarter of the share, and two segments. 0: not
- * known.
+ * The pacing rate, bytes per second, at which the data under way fit into the share (payload; its memory is twice that)
+ * beside what the last buffer holds (memory). The room is at least a quarter of the share's memory, and two segments.
+ * 0: not known, because srtt (us) is 0; at most 2^32 - 2, because all ones mean no bound.
  */
 BW_FN __u32 bw_pace(__u64 payload, __u64 last_buffer, __u64 srtt, __u64 mss)
 {

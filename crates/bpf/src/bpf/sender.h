@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /*
- * The send side: from each round trip of a connection to its send buffer, and to the rate that keeps it to its share.
+ * The send side: at each round trip, sets a connection's send buffer, and the pacing rate that keeps it to its share.
  *
- * Properties kept: a buffer that the application set is not touched. A round trip that changes nothing costs the fast path
- * alone (fast.h).
+ * Properties kept: a buffer that the application set is not touched. A round trip that changes nothing ends in the fast
+ * path (fast.h).
  */
 #ifndef BUFWISE_SENDER_H
 #define BUFWISE_SENDER_H
 
 #include "socket.h"
 
-/* Initial windows: RFC 6928's; and the largest burst that a small document may be. */
+/* Initial windows, segments: that of RFC 6928, and the largest burst for a small document. */
 #define BW_INITIAL_WINDOW 10
 #define BW_LARGEST_INITIAL_WINDOW 64
 
 /*
- * The send rule, part by part. These are not static, so that the verifier proves each of them once by itself, and not
- * again for every way in which its caller may go on. Kernels before Linux 5.13 take numbers alone as arguments of such
- * functions: each finds the record anew.
+ * The send rule, part by part. The parts are global functions, not static, so that the verifier checks each once, and
+ * not for every path of its caller. Before Linux 5.13 global functions take only numbers, so each looks the record up
+ * again.
  */
 __noinline __u64 send_bound(__u64 cookie)
 {
@@ -26,7 +26,7 @@ __noinline __u64 send_bound(__u64 cookie)
 	return f ? bw_bound_of(&config, f) : BW_NO_LIMIT;
 }
 
-/* struct bw_step in one number: the request above, the value below; BW_LEAVE: no step, and no pace. */
+/* struct bw_step in one number: the request in the upper 32 bits, the value in the lower; BW_LEAVE: no step. */
 __noinline __u64 send_step(__u64 cookie, __u64 now, __u64 bound)
 {
 	struct bw_order *order = config.send_rule == BW_SEND_SABT ? bpf_map_lookup_elem(&orders, &cookie) : NULL;
@@ -45,7 +45,7 @@ __noinline __u64 send_step(__u64 cookie, __u64 now, __u64 bound)
 	return (__u64)step.request << 32 | step.value;
 }
 
-/* fit's roof, once it knows what was delivered by `at`. */
+/* Gives fit a sample of what was delivered by `at` (us); returns its roof, bytes per second, 0: none. */
 __noinline __u32 send_roof(__u64 cookie, __u64 at)
 {
 	struct bw_flow *f = bpf_map_lookup_elem(&flows, &cookie);
@@ -56,7 +56,7 @@ __noinline __u32 send_roof(__u64 cookie, __u64 at)
 	return f->fit.roof;
 }
 
-/* A buffer of the application's own has no share. */
+/* The pacing rate, bytes per second; 0: none. A buffer that the application owns has no share. */
 __noinline __u32 send_rate(__u64 cookie)
 {
 	struct bw_flow *f = bpf_map_lookup_elem(&flows, &cookie);
@@ -150,8 +150,8 @@ static void watch_acknowledgements(struct bpf_sock_ops *ctx, bool watch)
 }
 
 /*
- * Each segment that comes, as long as fit is starting. The call comes before TCP takes the segment in: so what has been
- * delivered is that of the one before, and its time was kept.
+ * Each segment that arrives while fit is starting. The callback comes before TCP processes the segment, so the socket
+ * shows what the segment before has delivered; acknowledged_at has that segment's time.
  */
 static void on_acknowledgement(struct bpf_sock_ops *ctx)
 {
@@ -164,10 +164,10 @@ static void on_acknowledgement(struct bpf_sock_ops *ctx)
 		return;
 	cookie = cookie_of(tp);
 	f = bpf_map_lookup_elem(&flows, &cookie);
-	/* Another program may be watching, which switches it off. */
+	/* The flag may be another program's, which switches it off. */
 	if (!f)
 		return;
-	/* Left by fit that had the connection before. */
+	/* The flag was left by earlier programs with fit. */
 	if (config.send_rule != BW_SEND_FIT) {
 		watch_acknowledgements(ctx, false);
 		return;
@@ -184,9 +184,9 @@ static void on_acknowledgement(struct bpf_sock_ops *ctx)
 }
 
 /*
- * A small document is sent in one round trip: its size is the initial window and the send buffer (Matsuo, section
- * 2.2.2). Its size is not known yet, so the threshold stands for it; today's initial window is kept
- * where it is larger.
+ * Raises the initial window so that a small document is sent in one round trip (Matsuo, section 2.2.2: its size is
+ * initial window and send buffer). The size is not known yet, so the threshold stands for it; RFC 6928's window is kept
+ * if larger.
  */
 static void welcome_document(struct bpf_sock_ops *ctx, const struct bw_flow *f)
 {

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /*
- * SOBAS at the receiver, inside the kernel: Prasad 2004, sections IV and V, figure 8; in the continuous form.
- * The Rust one (crates/policy/src/sobas) says what each rule means and why, and is equal to this one step by step. Here it
- * has no capacity estimate, which takes packet trains, and its T is the path's round-trip time without a queue, so that
- * no queue shows in it.
+ * SOBAS at the receiver: limits the window to what a full path holds.
+ *
+ * Source: Prasad 2004, sections IV and V, figure 8; the continuous form. The Rust twin (crates/policy/src/sobas)
+ * explains each rule and equals this file step by step. This form has no capacity estimate, which needs packet trains,
+ * and its T is the path's round-trip time without a queue.
+ * Terms: sizes are payload bytes, times microseconds, rates bytes per second. S is the window limit, R the rate, T the
+ * round-trip time. A reading is the rate over one rate window of 2 T, at least 10 ms. States:
  *
  *  1 estimating, 2 slow start, 3 recovery, 4 buffer-limited, 5 final, 6 congested
  *
@@ -25,53 +28,63 @@ enum bw_sobas_state {
 	BW_SOBAS_CONGESTED,
 };
 
+/* Readings in the series. */
 #define BW_SOBAS_HISTORY 5
-/* Places for readings: a power of two, so that a mask shows the verifier the bound of an index. */
+/* Size of the array of readings: a power of two, so that a mask proves to the verifier that an index is in range. */
 #define BW_SOBAS_PLACES 8
 #define BW_SOBAS_PLACE(index) ((index) & (BW_SOBAS_PLACES - 1))
+/* Largest rate (bytes/s) and longest span (us) that enter a product. */
 #define BW_SOBAS_MOST_RATE (1ULL << 39)
 #define BW_SOBAS_LONGEST (1ULL << 24)
-/* Shortest rate window: probes come every 10 ms (Prasad 2004, section IV-B). */
+/* Shortest rate window (us): probes come every 10 ms (Prasad 2004, section IV-B). */
 #define BW_SOBAS_SHORTEST 10000
-/* Losses among the last 100 that a path without congestion may show (Prasad 2004, section IV-B). */
+/* Lossy slots of the last 100 that a path without congestion may show (Prasad 2004, section IV-B). */
 #define BW_SOBAS_MAY_BE_LOST 1
-/* How long a path must be without congestion before the limit is looked for again. */
+/* Time without congestion (us) before the search for the limit starts again. */
 #define BW_SOBAS_PATIENCE 2000000
-/* How often a decision is tried again. */
+/* Time (us) after which a decided limit is tested again. */
 #define BW_SOBAS_RETRY 10000000
+/* Smallest window, segments. */
 #define BW_SOBAS_SMALLEST_SEGMENTS 2
-/* Readings in a row, off by a fifth, that mean another path. */
+/* Readings in a row that differ from the decision by more than 1/5: the path has changed. */
 #define BW_SOBAS_STRAYS 4
 #define BW_SECOND 1000000ULL
 
 struct bw_reading {
+	/* End of its rate window (us). */
 	__u64 at;
 	/* Bytes per second. */
 	__u64 rate;
+	/* Length of its rate window (us), at most BW_SOBAS_LONGEST. */
 	__u64 span;
 };
 
 struct bw_sobas {
 	/* S. */
 	__u64 window;
-	/* The open rate window: begin, bytes received by then, planned length; 0: none open. */
+	/* The open rate window: begin, bytes received by then, planned length; length 0: none open. */
 	__u64 start;
 	__u64 before;
 	__u64 length;
 	/* The last call: time, bytes received by then. */
 	__u64 last_at;
 	__u64 last_received;
-	/* Largest rate so far. */
+	/* Largest rate on this path so far. */
 	__u64 peak;
+	/* State 4: when the window was last increased. */
 	__u64 grown_at;
+	/* When `lossy` last changed. */
 	__u64 congestion_since;
-	/* The values on which the decision rested. */
+	/* State 5: rate, T, time and window of the last decision; 0: none yet. */
 	__u64 decided_rate;
 	__u64 decided_rtt;
 	__u64 decided_at;
 	__u64 decided_window;
+	/* State 5: readings in a row that differ from the decision. */
 	__u32 strays;
+	/* enum bw_sobas_state. */
 	__u32 state;
+	/* More losses than BW_SOBAS_MAY_BE_LOST. */
 	__u32 lossy;
 	/* Readings in the series, oldest first. */
 	__u32 count;
@@ -89,19 +102,19 @@ BW_FN __u64 bw_sobas_clamped(__u64 window, __u64 mss, __u64 max)
 	return bw_min(bw_max(window, mss * BW_SOBAS_SMALLEST_SEGMENTS), max);
 }
 
-/* R * T. */
+/* R * T, bytes. */
 BW_FN __u64 bw_sobas_held(__u64 rate, __u64 rtt)
 {
 	return rate * bw_min(rtt, BW_SOBAS_LONGEST) / BW_SECOND;
 }
 
-/* The rate of one segment in the window of a reading. */
+/* The rate that one segment adds to a reading. */
 BW_FN __u64 bw_sobas_segment(const struct bw_reading *r, __u64 mss)
 {
 	return mss * BW_SECOND / bw_max(r->span, 1);
 }
 
-/* Lower than the largest rate before it by more than jitter: 2% and a segment. */
+/* Whether a reading is below the peak by more than jitter: 2% and one segment. */
 BW_FN int bw_sobas_falls(__u64 peak, const struct bw_reading *r, __u64 mss)
 {
 	return (r->rate + bw_sobas_segment(r, mss)) * 100 < peak * 98;
@@ -114,7 +127,11 @@ BW_FN __u64 bw_sobas_rate(__u64 bytes, __u64 span)
 	return bw_min(bw_min(bytes, BW_MOST_BYTES) * BW_SECOND / bw_max(span, 1), BW_SOBAS_MOST_RATE);
 }
 
-/* Closes the rate window if its time has come; then fills the reading and returns 1. */
+/*
+ * Closes the rate window when it is due, opens the next one of `length` (us), and returns 1 with the reading filled in.
+ * A call that comes less than `length` late counts the bytes up to the planned end, interpolated between the last two
+ * calls.
+ */
 BW_FN int bw_sobas_meter(struct bw_sobas *s, __u64 received, __u64 length, __u64 now, struct bw_reading *r)
 {
 	__u64 last_at = s->last_at, last = s->last_received, planned, between, end = now, by_then = received;
@@ -158,7 +175,7 @@ BW_FN void bw_sobas_push(struct bw_sobas *s, const struct bw_reading *r)
 	s->count++;
 }
 
-/* The reading that many places from the end; 0 is the newest. The caller has checked the count. */
+/* The reading `back` places before the newest, which is 0; back < s->count. */
 BW_FN const struct bw_reading *bw_sobas_last(const struct bw_sobas *s, __u32 back)
 {
 	return &s->readings[BW_SOBAS_PLACE(s->count - 1 - back)];
@@ -166,13 +183,13 @@ BW_FN const struct bw_reading *bw_sobas_last(const struct bw_sobas *s, __u32 bac
 
 /* ---- The two signatures of a full path ------------------------------------------------------------------ */
 
-/* A rate this far below the largest is not the path's: 0.8 (Prasad's measure of a drop). */
+/* A full path delivers at least 0.8 of the peak (a drop is 20%: Prasad 2004). */
 BW_FN int bw_sobas_could_be_full(const struct bw_sobas *s, __u64 rate)
 {
 	return rate * 5 >= s->peak * 4;
 }
 
-/* const-rate-drop: the rate before a fall of more than 20% after two within 5%; else 0. */
+/* const-rate-drop: the rate before a drop of more than 20% that follows two readings within 5%; 0: no drop. */
 BW_FN __u64 bw_sobas_dropped(const struct bw_sobas *s)
 {
 	__u64 before, steady, last;
@@ -193,7 +210,7 @@ BW_FN int bw_sobas_holds_a_segment(const struct bw_reading *r, __u64 mss)
 	return r->rate * r->span >= mss * BW_SECOND;
 }
 
-/* flat-rate over the last two: within 5% upwards, 2% downwards. */
+/* flat-rate over the last two readings: a rise of at most 5%, a fall of at most 2%, and one segment. */
 BW_FN int bw_sobas_flat_two(const struct bw_sobas *s, __u64 mss)
 {
 	const struct bw_reading *first, *second;
@@ -208,7 +225,7 @@ BW_FN int bw_sobas_flat_two(const struct bw_sobas *s, __u64 mss)
 	       !bw_sobas_falls(first->rate, second, mss);
 }
 
-/* Whether all five are within 5% and a segment of their mean. */
+/* Whether all five readings are within 5% and one segment of their mean; sum: of their rates. */
 BW_FN int bw_sobas_level(const struct bw_sobas *s, __u64 mss, __u64 *sum)
 {
 	int i;
@@ -224,7 +241,7 @@ BW_FN int bw_sobas_level(const struct bw_sobas *s, __u64 mss, __u64 *sum)
 	for (i = 0; i < BW_SOBAS_HISTORY; i++) {
 		const struct bw_reading *r = &s->readings[i];
 
-		/* All times five, and the 5% as a twentieth. */
+		/* |rate - mean| > mean / 20 + segment, times 100. */
 		if (bw_distance(5 * r->rate, *sum) * 20 > *sum + 100 * bw_sobas_segment(r, mss))
 			return 0;
 	}
@@ -232,8 +249,8 @@ BW_FN int bw_sobas_level(const struct bw_sobas *s, __u64 mss, __u64 *sum)
 }
 
 /*
- * Shift that brings the largest deviation below 24 bits; at most 20. One bit for each power of two that it reaches, and
- * no branch: the verifier would follow each of them.
+ * The right shift, at most 20, that brings the largest deviation below 2^24. Counts without a branch, because the
+ * verifier would follow each.
  */
 BW_FN __u32 bw_sobas_shift(__u64 largest)
 {
@@ -250,9 +267,9 @@ BW_FN __u32 bw_sobas_shift(__u64 largest)
 }
 
 /*
- * flat-rate over five: level, and the least-squares slope plus its standard error below half of what half a segment
- * per round trip per round trip would add. Times are counted in 16ths of a round trip and slopes in 16ths of
- * (bytes/s) / (T/16), where that growth is mss / (32 * T).
+ * flat-rate over five readings: they are level, and the least-squares slope plus its standard error is below half of
+ * the growth of a window that gains half a segment per round trip. Times are in 16ths of T, slopes in 16ths of
+ * (bytes/s) / (T/16); that growth is mss / (32 * T) in (bytes/s) / (T/16).
  */
 BW_FN int bw_sobas_flat_five(const struct bw_sobas *s, __u64 mss, __u64 rtt)
 {
@@ -284,7 +301,7 @@ BW_FN int bw_sobas_flat_five(const struct bw_sobas *s, __u64 mss, __u64 rtt)
 		return 0;
 	steep = (product < 0 ? -product : product) * 16ULL / variance;
 	slope = product < 0 ? -(__s64)steep : (__s64)steep;
-	/* Below 2^32, for it is squared. */
+	/* Half of that growth, as a slope. Below 2^32, because it is squared. */
 	growth = bw_min(bw_min(mss, 1 << 20) * BW_SECOND / 4 / rtt >> shift, ~0U);
 	if (steep >= growth)
 		return 0;
@@ -294,12 +311,12 @@ BW_FN int bw_sobas_flat_five(const struct bw_sobas *s, __u64 mss, __u64 rtt)
 
 		residual += off * off;
 	}
-	/* slope + error < growth / 2, squared; both sides in 256ths. */
+	/* |slope| + error < growth, with the root squared away; both sides in 256ths. */
 	room = growth - steep;
 	return residual * 256 / (3 * variance) < room * room;
 }
 
-/* flat-rate, over as many readings as the state asks for; it is pure, so that it can be computed before the step. */
+/* flat-rate over as many readings as the state needs; changes nothing, so it can be computed before the step. */
 BW_FN int bw_sobas_is_flat(const struct bw_sobas *s, __u64 mss, __u64 rtt)
 {
 	if (s->state == BW_SOBAS_SLOW_START)
@@ -320,7 +337,10 @@ struct bw_sobas_view {
 	__u64 max;
 };
 
-/* To state 5: S = R * T. A retry that found no more does not add its own standing queue to the limit. */
+/*
+ * Enters state 5: S = R * T. A retry that found at most 5% more rate does not raise S, or its own queue would enlarge
+ * S.
+ */
 BW_FN void bw_sobas_decide(struct bw_sobas *s, const struct bw_sobas_view *v, __u64 rate)
 {
 	__u64 window = bw_sobas_clamped(bw_sobas_held(rate, v->rtt), v->mss, v->max);
@@ -343,7 +363,7 @@ BW_FN void bw_sobas_recover(struct bw_sobas *s)
 	s->count = 0;
 }
 
-/* Another path than before: state 3, with nothing to compare with. */
+/* The path has changed: enters state 3 and forgets the peak and the decision. */
 BW_FN void bw_sobas_forget(struct bw_sobas *s)
 {
 	s->peak = 0;
@@ -356,8 +376,8 @@ BW_FN void bw_sobas_forget(struct bw_sobas *s)
 }
 
 /*
- * To state 5 if either signature shows; 1 if so. In slow start a rate that is flat without the path being full has
- * met a loss: to state 3.
+ * Enters state 5 if either signature shows. In slow start, a flat rate below that of a full path means a loss: enters
+ * state 3. Returns 1 if the state has changed.
  */
 BW_FN int bw_sobas_to_final(struct bw_sobas *s, const struct bw_sobas_view *v)
 {
@@ -378,6 +398,7 @@ BW_FN int bw_sobas_to_final(struct bw_sobas *s, const struct bw_sobas_view *v)
 	return 1;
 }
 
+/* Whether S limits the sender: R * T is at least 9/10 of S, or within two segments of it. */
 BW_FN int bw_sobas_buffer_limited(const struct bw_sobas *s, const struct bw_sobas_view *v)
 {
 	__u64 held = bw_sobas_held(v->reading.rate, v->rtt);
@@ -405,12 +426,15 @@ BW_FN void bw_sobas_step_growing(struct bw_sobas *s, const struct bw_sobas_view 
 		bw_sobas_recover(s);
 }
 
+/* Whether a value differs by more than 1/5. */
 BW_FN int bw_sobas_off(__u64 now, __u64 then)
 {
 	return bw_distance(now, then) * 5 > then;
 }
 
-/* State 5: readings in a row off by a fifth mean another path; now and then more is tried. */
+/*
+ * State 5: BW_SOBAS_STRAYS readings in a row mean another path; after BW_SOBAS_RETRY tests a larger window (state 4).
+ */
 BW_FN void bw_sobas_watch(struct bw_sobas *s, const struct bw_sobas_view *v)
 {
 	int strayed = bw_sobas_off(v->reading.rate, s->decided_rate) || bw_sobas_off(v->rtt, s->decided_rtt);
@@ -438,6 +462,7 @@ BW_FN void bw_sobas_step(struct bw_sobas *s, const struct bw_sobas_view *v)
 	}
 }
 
+/* Enters state 6, without a limit, while losses are many; leaves it after BW_SOBAS_PATIENCE without. */
 BW_FN void bw_sobas_congestion(struct bw_sobas *s, __u32 losses, __u64 max, __u64 now)
 {
 	__u32 lossy = losses > BW_SOBAS_MAY_BE_LOST;
@@ -455,7 +480,7 @@ BW_FN void bw_sobas_congestion(struct bw_sobas *s, __u32 losses, __u64 max, __u6
 	}
 }
 
-/* State 4: one segment for each round trip that passed since the last increase. */
+/* State 4: the window gains one segment for each round trip since the last increase. */
 BW_FN void bw_sobas_grow(struct bw_sobas *s, const struct bw_sobas_view *v, __u64 now)
 {
 	__u64 rounds;
@@ -467,14 +492,14 @@ BW_FN void bw_sobas_grow(struct bw_sobas *s, const struct bw_sobas_view *v, __u6
 	s->window = bw_sobas_clamped(s->window + bw_min(rounds, 1ULL << 32) * v->mss, v->mss, v->max);
 }
 
-/* ---- A call in three parts, so that a program can have each of them verified by itself ---------------------- */
+/* ---- One call in three parts, each of which the verifier can check by itself -------------------------------- */
 
 BW_FN __u64 bw_sobas_rtt(const struct bw_receive_sample *x)
 {
 	return x->rcv_rtt ? x->rcv_rtt : x->srtt;
 }
 
-/* Takes in what has arrived; 1 if that makes a new reading. */
+/* Takes in a sample; returns 1 if it completes a reading. */
 BW_FN int bw_sobas_take_in(struct bw_sobas *s, const struct bw_receive_sample *x, __u64 max)
 {
 	struct bw_sobas_view view = { .rtt = bw_sobas_rtt(x), .mss = bw_mss(x->mss), .max = max };
@@ -493,7 +518,7 @@ BW_FN int bw_sobas_take_in(struct bw_sobas *s, const struct bw_receive_sample *x
 	return 1;
 }
 
-/* Draws the conclusions from the newest reading; flat: the result of bw_sobas_is_flat(). */
+/* Runs the state machine on the newest reading; flat: the result of bw_sobas_is_flat(). */
 BW_FN void bw_sobas_conclude(struct bw_sobas *s, const struct bw_receive_sample *x, __u64 max, int flat)
 {
 	struct bw_sobas_view view = { .rtt = bw_sobas_rtt(x), .mss = bw_mss(x->mss), .max = max, .flat = flat };
@@ -504,7 +529,7 @@ BW_FN void bw_sobas_conclude(struct bw_sobas *s, const struct bw_receive_sample 
 	bw_sobas_step(s, &view);
 }
 
-/* The window limit S. */
+/* All three parts; returns S. max: the largest window. */
 BW_FN __u64 bw_sobas_observe(struct bw_sobas *s, const struct bw_receive_sample *x, __u64 max)
 {
 	if (bw_sobas_take_in(s, x, max))

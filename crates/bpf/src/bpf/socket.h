@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /*
- * Between the kernel's socket and a connection's record: sampling the one into the other, and setting the socket as the
- * rules have decided. This file decides nothing itself.
+ * Samples the kernel's socket into a connection's record, and sets the socket as the rules have decided. This file
+ * makes no decisions.
  */
 #ifndef BUFWISE_SOCKET_H
 #define BUFWISE_SOCKET_H
@@ -18,8 +18,9 @@ static struct tcp_sock *tcp_of(struct bpf_sock_ops *ctx)
 }
 
 /*
- * Where callbacks are many, the socket's number and the time are read from the socket, which costs no call: the number
- * was given when the record was made, and TCP reads its clock for each packet that it handles.
+ * The socket's cookie, read from its field, which costs no helper call; the kernel fills the field when the record is
+ * made (bpf_get_socket_cookie()). Frequent callbacks likewise take the time from tcp_mstamp, which TCP updates for each
+ * packet.
  */
 static __u64 cookie_of(const struct tcp_sock *tp)
 {
@@ -28,13 +29,16 @@ static __u64 cookie_of(const struct tcp_sock *tp)
 
 /* ---- Sampling ------------------------------------------------------------------------------------------- */
 
-/* As tcp_xmit_size_goal() has it: the device's bound, but no more than half of the widest window that the peer has offered. */
+/*
+ * The bytes that a writer fills at once, as in tcp_xmit_size_goal(): the device's bound, but at most half of the widest
+ * window that the peer has offered, and at least one segment.
+ */
 static __u32 last_buffer(const struct sock *sk, const struct tcp_sock *tp)
 {
 	return bw_max(bw_min(sk->sk_gso_max_size, tp->max_window / 2), tp->mss_cache);
 }
 
-/* By name, which is all that tells it; SABT and fit ask. */
+/* enum bw_cc, from the algorithm's name; SABT and fit use it. */
 static __u32 congestion_control(const struct tcp_sock *tp)
 {
 	const char *name = tp->inet_conn.icsk_ca_ops->name;
@@ -46,7 +50,7 @@ static __u32 congestion_control(const struct tcp_sock *tp)
 	return BW_CC_OTHER;
 }
 
-/* What fit sees of an acknowledgement. */
+/* The part of a sample that fit needs at each acknowledgement. */
 static void sample_window(struct bw_flow *f, const struct tcp_sock *tp)
 {
 	f->cwnd = tp->snd_cwnd;
@@ -60,6 +64,7 @@ static void sample_window(struct bw_flow *f, const struct tcp_sock *tp)
 	f->paced = tp->inet_conn.icsk_inet.sk.sk_pacing_status;
 }
 
+/* Fills the record from the socket; now: us. */
 static void sample(struct bw_flow *f, struct tcp_sock *tp, __u64 now)
 {
 	struct sock *sk = &tp->inet_conn.icsk_inet.sk;
@@ -93,25 +98,26 @@ static void sample(struct bw_flow *f, struct tcp_sock *tp, __u64 now)
 		f->send_queued_max = queued;
 }
 
-/* After a sample. */
+/* Updates who owns the buffers; after a sample. */
 static void settle(struct bw_flow *f, const struct sock *sk)
 {
 	bw_settle(&config, f, BPF_CORE_READ_BITFIELD(sk, sk_userlocks));
 }
 
+/* Memory for so much payload; a negative amount counts as 0. */
 static __u64 memory_of(const struct tcp_sock *tp, __s32 payload)
 {
 	return bw_memory_of_window(payload > 0 ? payload : 0,
 				   bpf_core_field_exists(tp->scaling_ratio) ? tp->scaling_ratio : 0);
 }
 
-/* Memory for the data that is not yet read, and for the window, which the peer may fill at any time. */
+/* Memory for unread data and for the window on offer, which the peer may fill at any time. */
 static __u64 memory_of_window(const struct tcp_sock *tp)
 {
 	return memory_of(tp, tp->rcv_wup + tp->rcv_wnd - tp->copied_seq);
 }
 
-/* The same, where unread data that came in small segments holds more than the last segment's ratio tells. */
+/* The same, but unread data that came in small segments holds more than the last segment's ratio says. */
 static __u64 memory_in_use(const struct bw_flow *f, const struct tcp_sock *tp)
 {
 	return bw_max(memory_of_window(tp), f->receive_queued + memory_of(tp, tp->rcv_wup + tp->rcv_wnd - tp->rcv_nxt));
@@ -119,7 +125,7 @@ static __u64 memory_in_use(const struct bw_flow *f, const struct tcp_sock *tp)
 
 /* ---- Setting -------------------------------------------------------------------------------------------- */
 
-/* Asks user space; false if the ring is full: the next sample asks again. */
+/* Sends a request to user space; false if the ring is full: the next sample sends it again. */
 static bool request(struct bw_flow *f, __u64 cookie, __u32 sndbuf, __u32 rcvbuf, __u32 clamp)
 {
 	struct bw_request *r = bpf_ringbuf_reserve(&requests, sizeof(*r), 0);
@@ -136,7 +142,7 @@ static bool request(struct bw_flow *f, __u64 cookie, __u32 sndbuf, __u32 rcvbuf,
 	return true;
 }
 
-/* Requests memory for the send buffer, and sets it to a value of SO_SNDBUF; 0: neither. */
+/* Requests memory for the send buffer (0: no request), and sets SO_SNDBUF to a value (0: unchanged). */
 static void set_send(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_sock *tp, __u64 cookie,
 		     __u32 requested, __u32 value)
 {
@@ -151,7 +157,7 @@ static void set_send(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_soc
 	f->send_changes++;
 }
 
-/* Sets the receive buffer's memory, or requests it. */
+/* Sets the receive buffer's memory, or requests it of user space. */
 static void set_rcvbuf(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_sock *tp, __u64 cookie,
 		       __u64 memory, bool stale)
 {
@@ -168,7 +174,7 @@ static void set_rcvbuf(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_s
 	f->set_rcvbuf = f->rcvbuf;
 }
 
-/* Before Linux 5.11 a program may not set it: then it is requested, once for each value. */
+/* Sets the window clamp. Before Linux 5.11 programs may not set it; then each value is requested once. */
 static void set_clamp(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_sock *tp, __u64 cookie,
 		      __u64 window, bool stale)
 {
@@ -176,7 +182,7 @@ static void set_clamp(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_so
 
 	if (!value)
 		return;
-	/* It may be so by itself, or by a request. */
+	/* The clamp may already have this value, by itself or by a grant. */
 	if (tp->window_clamp == value) {
 		f->requested_clamp = 0;
 	} else if (bpf_setsockopt(ctx, SOL_TCP, TCP_WINDOW_CLAMP, &value, sizeof(value))) {
@@ -190,18 +196,18 @@ static void set_clamp(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_so
 }
 
 /*
- * Holds a connection to its share of the memory, as long as that binds.
+ * Sets the pacing rate (bytes per second; 0: no bound) that holds a connection to its share of the memory.
  *
  * Problem: SO_SNDBUF does not bound what a busy sender holds. tcp_sendmsg() asks for memory only when it begins a new
- * buffer of up to 64 KB; as long as the last one is not sent to its end, a writer goes on filling it, however much
- * is under way. So a sender that the congestion window limits holds a whole congestion window and 64 KB, whatever
- * sk_sndbuf says (measured on Linux 6.18: 590 KB with sk_sndbuf = 32 KB). The rate bounds what is under way: rate * RTT.
- * The congestion window is left alone: TCP_BPF_SNDCWND_CLAMP would set ssthresh with it, and a share that grows would
- * start slow start.
+ * buffer of up to 64 KB; until the last buffer is sent completely, a writer goes on filling it, however much is under
+ * way. So a sender that the congestion window limits holds a whole congestion window and 64 KB, whatever sk_sndbuf says
+ * (measured on Linux 6.18: 590 KB with sk_sndbuf = 32 KB). The pacing rate bounds what is under way to rate * RTT. The
+ * congestion window is not changed: TCP_BPF_SNDCWND_CLAMP would also set ssthresh, and when the share grows, the
+ * connection would enter slow start.
  */
 static void set_pace(struct bpf_sock_ops *ctx, struct bw_flow *f, const struct sock *sk, __u32 rate)
 {
-	/* SO_MAX_PACING_RATE takes 32 bits of all ones for no bound. */
+	/* SO_MAX_PACING_RATE: 32 bits of ones mean no bound. */
 	__u32 value = rate ? rate : ~0U;
 
 	if (config.observe_only || (!rate && !f->set_pace) || !bw_step_pace(f, sk->sk_max_pacing_rate, rate))
@@ -211,7 +217,7 @@ static void set_pace(struct bpf_sock_ops *ctx, struct bw_flow *f, const struct s
 	f->set_pace = rate;
 }
 
-/* Bounds what is written and not sent. */
+/* Bounds the bytes that are written and not yet sent (TCP_NOTSENT_LOWAT). */
 static void set_unsent(struct bpf_sock_ops *ctx, struct bw_flow *f, const struct tcp_sock *tp)
 {
 	int value = bw_step_unsent(&config, f, tp->notsent_lowat);

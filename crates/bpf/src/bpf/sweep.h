@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /*
- * How a connection is first noted, and what a pass over all sockets of a network namespace does.
+ * Makes a connection's record, and sweeps all TCP sockets of a network namespace.
  *
- * Problem: sock_ops programs see connections at their birth and when they move data. Those that were there before,
- * and those that have fallen silent, they do not see. An iterator over the TCP sockets of one namespace sees every
- * one, with its lock held; user space runs it every second or two.
- * - Adoption: a connection of a watched cgroup that is not in the flows gets an entry, and its callbacks, unless it is
- *   a nearer program's (nearer.h).
- * - Giving back: a connection that has been silent for config.idle, with nothing queued, gets small buffers
- *   again. Its next data makes them grow by the rules, as if it were new.
- * - Being seen: swept_at. A connection whose namespace has been swept since, and which was not met there, is gone.
+ * Problem: sock_ops programs see a connection when it is established and when it moves data. They do not see
+ * connections that are older than the programs, or silent. An iterator over the TCP sockets of one namespace visits
+ * each socket with its lock held; user space runs it every second or two.
+ * - Adoption: a connection of a watched cgroup without a record gets one, and its callbacks, unless it belongs to a
+ *   nearer program (nearer.h).
+ * - Giving back: a connection that has been silent for config.idle, with nothing queued, gets small buffers again. With
+ *   its next data they grow by the rules, as those of a new connection.
+ * - Presence: swept_at. A record whose connection the last sweep of its namespace did not meet belongs to a closed one.
  *
- * Properties kept: a buffer that bufwise did not set, or that the application set, is not touched. The receive
- * buffer keeps room for the window that was offered, which cannot be taken back. Flags of other programs on the
- * socket stay.
+ * Properties kept: buffers that bufwise did not set, or that the application set, are not touched. The receive buffer
+ * keeps room for the offered window, which cannot be taken back. Callback flags of other programs on the socket stay.
  */
 #ifndef BUFWISE_SWEEP_H
 #define BUFWISE_SWEEP_H
@@ -22,7 +21,7 @@
 #include "nearer.h"
 #include "socket.h"
 
-/* ---- A connection is noted ------------------------------------------------------------------------------ */
+/* ---- Records -------------------------------------------------------------------------------------------- */
 
 static int wanted_callbacks(void)
 {
@@ -54,13 +53,13 @@ static void note_addresses(struct bw_flow *f, const struct sock_common *skc)
 	f->remote_ip[3] = skc->skc_v6_daddr.in6_u.u6_addr32[3];
 }
 
-/* 0 until the socket has a descriptor: one that arrives gets it at accept(). */
+/* The socket's inode; 0 until it has a descriptor: an incoming connection gets one at accept(). */
 static __u64 inode_of(const struct sock *sk)
 {
 	return sk->sk_socket->file->f_inode->i_ino;
 }
 
-/* Makes the entry of a connection; NULL if there is no room: it stays the kernel's. */
+/* Makes the record of a connection; NULL if the map is full: the kernel then sizes the connection. */
 static struct bw_flow *remember(__u64 cookie, struct tcp_sock *tp, __u64 now)
 {
 	struct sock *sk = &tp->inet_conn.icsk_inet.sk;
@@ -100,7 +99,7 @@ static bool is_connected(__u8 state)
 	       state == BPF_TCP_CLOSE_WAIT;
 }
 
-/* In a watched cgroup, with no other program's in between. */
+/* Whether the socket is in or below a watched cgroup, and no cgroup between has programs of another bufwise. */
 static bool is_watched(const struct sock *sk)
 {
 	struct cgroup *cgroup = sk->sk_cgrp_data.cgroup;
@@ -119,6 +118,7 @@ static bool is_watched(const struct sock *sk)
 	return false;
 }
 
+/* Makes the record of a connection that existed before. */
 static struct bw_flow *adopt(__u64 cookie, struct tcp_sock *tp, __u64 now)
 {
 	struct bw_flow *f = remember(cookie, tp, now);
@@ -129,15 +129,15 @@ static struct bw_flow *adopt(__u64 cookie, struct tcp_sock *tp, __u64 now)
 	f->adopted = 1;
 	f->base_acked = f->bytes_acked;
 	f->base_received = f->bytes_received;
-	/* The kernel's autotuning measures what DRS does: the most that was read in a round trip. */
+	/* The kernel's autotuning has measured what DRS measures: the most that was read in a round trip. */
 	f->drs.largest = tp->rcvq_space.space;
 	f->drs_before = f->drs.largest;
 	return f;
 }
 
 /*
- * Adopted, or inherited from programs with other rules: callbacks that are missing are switched on. Kernels before Linux
- * 6.12 refuse.
+ * Switches on the callbacks that an adopted connection, or one of earlier programs with other rules, lacks. False where
+ * the kernel refuses: before Linux 6.12.
  */
 static bool ask_for_callbacks(struct tcp_sock *tp)
 {
@@ -180,7 +180,7 @@ static void give_back_receive(struct bw_flow *f, struct tcp_sock *tp)
 	f->given_back |= BW_RECEIVE_LOCK;
 }
 
-/* Whether something was given back that had not been before. */
+/* Gives back both buffers; true if none was given back before and at least one is now. */
 static bool give_back(struct bw_flow *f, struct tcp_sock *tp)
 {
 	__u32 before = f->given_back;
@@ -203,7 +203,7 @@ int bufwise_sweep(struct bpf_iter__tcp *ctx)
 	struct bw_flow *f;
 	__u32 zero = 0;
 
-	/* The end of the list, and what has no full socket: TIME_WAIT, half-open requests. */
+	/* NULL at the end of the list, and for entries without a full socket: TIME_WAIT, half-open requests. */
 	tp = skc ? bpf_skc_to_tcp_sock(skc) : NULL;
 	count = bpf_map_lookup_elem(&swept, &zero);
 	if (!tp || !count)
@@ -223,7 +223,7 @@ int bufwise_sweep(struct bpf_iter__tcp *ctx)
 			return 0;
 		count->adopted++;
 	}
-	/* User space samples the connections that it sizes, and counts them. */
+	/* User space samples the connections that it sizes. */
 	if (f->user_space) {
 		count->refused++;
 		return 0;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /*
- * Upkeep of a connection's record: the owner of its buffers, what to set or to request, and what to give back.
+ * Upkeep of a connection's record: who owns its buffers, what to set or request, and what to give back.
  *
- * Problem: bufwise shares each buffer with the application, which may set it at any time, with the kernel's autotuning,
- * and with a cap (wmem_max, rmem_max) beyond which only user space may set it.
- * Terms: a *request* asks user space, through a ring buffer, to set what a program may not; it is *granted* when
- * user space has set it. A buffer that the application has set is *owned* by it and left alone.
+ * Problem: the application and the kernel's autotuning may change each buffer at any time, and beyond a cap (wmem_max,
+ * rmem_max) only user space may set it.
+ * Terms: a *request* asks user space, through a ring buffer, to set what a program may not; it is *granted* when user
+ * space has set it. An *owned* buffer was set by the application and is left alone. Sizes are memory where not said
+ * otherwise.
  * Properties kept: a buffer that the application set is never touched again. A request is not repeated within a second.
  * A silent connection keeps room for the window that it has offered.
  */
@@ -18,17 +19,17 @@
 #define BW_SEND_LOCK 1
 #define BW_RECEIVE_LOCK 2
 /*
- * A request is not repeated for so long (us): a late grant of the first would look like the application's own setting.
+ * Do not repeat a request within this time (us): a late grant of the first would look like the application's setting.
  */
 #define BW_REQUEST_PATIENCE 1000000
-/* Largest size of a socket option. */
+/* Largest value of SO_SNDBUF and SO_RCVBUF, which the kernel doubles. */
 #define BW_LARGEST_OPTION (1ULL << 30)
-/* Pacing rates closer to each other than an eighth are the same. */
+/* Changes of the pacing rate by less than 1/8 are not set. */
 #define BW_PACE_STEP 8
 /*
- * Below a roof, so much written and not sent is enough: what leaves in so long (us). The kernel wakes a writer when half of
- * it has left, and on a busy host a writer may wait for a processor for 10 ms. At least so many bytes (two of the kernel's
- * largest buffers), doubled so many times at most.
+ * Under fit's roof, the bound of bytes written and not sent is what leaves in this time (us). The kernel wakes a writer
+ * when half of that has left, and on a busy host a writer may wait for a processor for 10 ms. The bound is at least two
+ * of the kernel's largest buffers (bytes), doubled at most so many times.
  */
 #define BW_UNSENT_TIME 20000
 #define BW_UNSENT_LEAST (128U << 10)
@@ -38,7 +39,7 @@
 
 /* ---- Ownership ------------------------------------------------------------------------------------------ */
 
-/* Grants, by the size and by the lock: autotuning may have reached the same size, but only a setting locks. */
+/* A grant shows by size and lock: autotuning may reach the same size, but only a setting locks the buffer. */
 BW_FN void bw_settle_grants(struct bw_flow *f, __u32 locks)
 {
 	if (f->requested_sndbuf && f->sndbuf == f->requested_sndbuf && locks & BW_SEND_LOCK) {
@@ -54,8 +55,9 @@ BW_FN void bw_settle_grants(struct bw_flow *f, __u32 locks)
 
 /*
  * After a sample: recognizes grants, and buffers that the application has set. A request stands until it is granted or
- * replaced, for user space may grant it after the rule has changed its mind. Any other size than the one set is the
- * application's: setting a buffer locks it, so only another setsockopt() can have moved it. locks: sk_userlocks.
+ * replaced, because user space may grant it after the rule has decided otherwise. A size that differs from the one set
+ * is the application's: setting a buffer locks it, so only another setsockopt() can have changed it. locks:
+ * sk_userlocks.
  */
 BW_FN void bw_settle(const volatile struct bw_config *c, struct bw_flow *f, __u32 locks)
 {
@@ -70,7 +72,7 @@ BW_FN void bw_settle(const volatile struct bw_config *c, struct bw_flow *f, __u3
 
 /* ---- Setting and requesting ----------------------------------------------------------------------------- */
 
-/* The next step for one buffer; a field that is 0 asks for nothing. */
+/* The next step for one buffer; 0 in a field: nothing to do. */
 struct bw_step {
 	/* Value of SO_SNDBUF or SO_RCVBUF. */
 	__u32 value;
@@ -78,14 +80,15 @@ struct bw_step {
 	__u32 request;
 };
 
+/* Whether the last request is younger than BW_REQUEST_PATIENCE and not granted. */
 BW_FN int bw_is_requesting(const struct bw_flow *f)
 {
 	return (f->requested_sndbuf || f->requested_rcvbuf) && f->sampled_at - f->requested_at < BW_REQUEST_PATIENCE;
 }
 
 /*
- * How the send buffer gets to hold that payload. Beyond the cap a program's setsockopt() would cut the buffer to the cap,
- * so the size is requested, as long as there is a user space; until it is granted the cap is set.
+ * The step by which the send buffer gets room for a payload. Beyond the cap, setsockopt() by a program would cut the
+ * buffer to the cap, so the size is requested, unless user space is gone; until the grant the cap is set.
  */
 BW_FN void bw_step_send(struct bw_step *step, const volatile struct bw_config *c, struct bw_flow *f,
 			__u64 payload, int stale)
@@ -109,7 +112,7 @@ BW_FN void bw_step_send(struct bw_step *step, const volatile struct bw_config *c
 		step->value = value;
 }
 
-/* How the receive buffer gets that memory. */
+/* The step by which the receive buffer gets that memory; as bw_step_send(). */
 BW_FN void bw_step_receive(struct bw_step *step, const volatile struct bw_config *c, struct bw_flow *f,
 			   __u64 memory, int stale)
 {
@@ -129,8 +132,9 @@ BW_FN void bw_step_receive(struct bw_step *step, const volatile struct bw_config
 }
 
 /*
- * Whether the pacing rate is to be set to `rate` (0: no bound), where the socket's is `present`. Any other rate than the one
- * set is the application's, and stays. Small changes count for fit's roof alone.
+ * Whether to set the pacing rate to `rate` (bytes per second; 0: no bound), where the socket has `present`. If
+ * `present` is not the rate set last, it is the application's, and stays. Small changes are set only when the rate is
+ * fit's roof.
  */
 BW_FN int bw_step_pace(const struct bw_flow *f, __u64 present, __u32 rate)
 {
@@ -140,8 +144,8 @@ BW_FN int bw_step_pace(const struct bw_flow *f, __u64 present, __u32 rate)
 }
 
 /*
- * Bytes that may be written and not sent, as a value of TCP_NOTSENT_LOWAT; 0: no bound. Below fit's roof a send buffer of two
- * windows would hold one that only waits. Steps are doublings, so that the value changes rarely.
+ * The bound of bytes written and not sent, as a value of TCP_NOTSENT_LOWAT; 0: no bound. Under fit's roof a send buffer
+ * of two windows would hold one window that only waits. The value moves by doublings, so that it changes rarely.
  */
 BW_FN __u32 bw_decide_unsent(const volatile struct bw_config *c, const struct bw_flow *f)
 {
@@ -153,7 +157,10 @@ BW_FN __u32 bw_decide_unsent(const volatile struct bw_config *c, const struct bw
 	return f->fit.roof && !(f->owned & BW_SEND_LOCK) && value < c->usual_unsent ? value : 0;
 }
 
-/* The value that this bound is to be set to, where the socket's is `present`: another than the one set is the application's. */
+/*
+ * The value to set this bound to, where the socket has `present`. If `present` is not the value set last, it is the
+ * application's, and nothing changes.
+ */
 BW_FN __u32 bw_step_unsent(const volatile struct bw_config *c, const struct bw_flow *f, __u32 present)
 {
 	return !c->observe_only && present == f->set_unsent ? bw_decide_unsent(c, f) : f->set_unsent;
@@ -162,8 +169,9 @@ BW_FN __u32 bw_step_unsent(const volatile struct bw_config *c, const struct bw_f
 /* ---- Giving back ---------------------------------------------------------------------------------------- */
 
 /*
- * Whether nothing was sent, acknowledged or received for so long that the buffers are given back. moved: bytes so far, in
- * both directions. Probes of a silent connection (keepalive) do not count. active_at: when it moved, if it has.
+ * Whether no byte was sent, acknowledged or received for config.idle, so that the buffers are to be given back. moved:
+ * bytes so far, in both directions; keepalive probes do not count. active_at: when data moved, if `moved` has changed
+ * (us).
  */
 BW_FN int bw_is_idle(const volatile struct bw_config *c, struct bw_flow *f, __u64 moved, __u64 active_at, __u64 now)
 {
@@ -175,7 +183,7 @@ BW_FN int bw_is_idle(const volatile struct bw_config *c, struct bw_flow *f, __u6
 	return bw_less(now, f->active_at) >= c->idle;
 }
 
-/* The SO_SNDBUF that a silent connection is left with; 0: leave the buffer as it is. */
+/* The SO_SNDBUF to leave to a silent connection; 0: leave the buffer unchanged. */
 BW_FN __u32 bw_give_back_send(const volatile struct bw_config *c, const struct bw_flow *f)
 {
 	if (c->observe_only || c->send_rule == BW_SEND_KERNEL || c->send_rule == BW_SEND_FIXED)
@@ -186,9 +194,8 @@ BW_FN __u32 bw_give_back_send(const volatile struct bw_config *c, const struct b
 }
 
 /*
- * The SO_RCVBUF that a silent connection is left with; 0: leave the buffer as it is. in_use: memory for the window on
- * offer; unread: there is data that nobody has read; cap: the largest size that can be set, for the cap would cut it
- * below the window.
+ * The SO_RCVBUF to leave to a silent connection; 0: leave the buffer unchanged. in_use: memory for the window on offer.
+ * unread: there are unread data. cap: the largest value that can be set; a larger one would be cut below the window.
  */
 BW_FN __u32 bw_give_back_receive(const volatile struct bw_config *c, const struct bw_flow *f, __u64 in_use,
 				 int unread, __u64 cap)

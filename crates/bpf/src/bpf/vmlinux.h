@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /*
- * The kernel's types, as far as flow.bpf.c reads them.
+ * The fields of the kernel's types that flow.bpf.c reads.
  *
- * Only names and types matter here: the loader finds each field's place in the running kernel by its BTF
- * (preserve_access_index), so order, padding and everything left out are of no account.
+ * Only names and types matter: the loader finds each field's offset in the running kernel by its BTF
+ * (preserve_access_index), so order and padding do not matter, and other fields are omitted.
  */
 #ifndef BUFWISE_VMLINUX_H
 #define BUFWISE_VMLINUX_H

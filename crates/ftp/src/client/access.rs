@@ -1,4 +1,4 @@
-//! Where a session goes, as whom, and what is found there.
+//! Destination and login of a session, and the abilities of its server.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -48,7 +48,7 @@ impl Security {
     }
 }
 
-/// Where a session goes and as whom; one for all sessions of a command.
+/// Destination and login, shared by all sessions of a command.
 #[derive(Clone, Debug)]
 pub struct Access {
     /// Plain or TLS from the first byte.
@@ -75,7 +75,7 @@ impl Access {
     }
 }
 
-/// Abilities of a server, as it said.
+/// Abilities that a server has announced.
 #[derive(Clone, Debug, Default)]
 pub struct Server {
     /// Its FEAT.
@@ -84,7 +84,7 @@ pub struct Server {
     pub greeting: String,
     /// The control connection is encrypted, and so are data connections.
     pub tls: bool,
-    /// It is one of ours and took `OPTS DRS`: SBUF and 126 during transfers.
+    /// The server speaks bufwise's dialect and accepted `OPTS DRS`: SBUF and 126 during transfers.
     pub dialect: bool,
     /// Where it is.
     pub address: Option<SocketAddr>,

@@ -1,12 +1,12 @@
 //! One transfer: data on a thread of its own, while this one reads the control connection.
 //!
-//! Problem: during a transfer the server may say anything at any time: 126 with a buffer's size, 4yz because its disk
-//! is full, 226 before the last byte has been read here, or nothing at all because it is gone.
-//! Rules: 1yz are events. A refusal ends the data at once. A completion waits for the data, and the data for the
-//! completion: only both together are success. The end of the data ends the wait for the server's word soon.
-//! Where both fail, the server's word tells why, unless the cause was here. A control connection that is lost does not
-//! end the data: what comes is kept.
-//! Properties kept: the data thread has ended when this returns; nothing waits for ever.
+//! Problem: during a transfer the server may send any reply at any time: 126 with a buffer's size, 4yz because its disk
+//! is full, 226 before this end has read the last byte, or none because it is gone.
+//! Rules: 1yz are events. A refusal ends the data at once. A transfer succeeds only when both the data and the final
+//! reply have come; each is awaited. After the data has failed, the final reply is awaited for a short time only.
+//! Where both fail, the server's reply is the cause to report, unless this end caused the failure. A lost control
+//! connection does not end the data: bytes that still arrive are kept.
+//! Properties kept: the data thread has ended when this returns; every wait is bounded.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,10 +25,10 @@ use super::session::ClientSession;
 use crate::wire::dialect::parse_buffer_notice;
 use crate::wire::{Command, Reply};
 
-/// How long to wait for the server's word after the data failed.
+/// How long to wait for the server's final reply after the data has failed.
 const FINAL_REPLY_TIMEOUT: Duration = Duration::from_secs(2);
-/// Within this the data's end is noticed though the bell could not be rung, and an interruption where no control connection is
-/// left.
+/// Longest sleep. Within it the data's end is noticed even if the bell could not be rung, and an interruption even
+/// without a control connection.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Codes of replies to an SBUF that the server did not understand: no reply that ends a transfer has them.
 const NOT_UNDERSTOOD: std::ops::RangeInclusive<u16> = 500..=504;
@@ -47,7 +47,7 @@ pub struct Notes {
 /// Messages between the data thread and the control thread. Made before the transfer is ordered: a failure then leaves the
 /// session in step.
 pub(super) struct Desk {
-    /// Rung by the data thread: there is news.
+    /// Rung by the data thread when its state has changed.
     bell: Bell,
     progress: Mutex<Unread>,
     done: AtomicBool,
@@ -150,7 +150,7 @@ pub(super) fn conduct<T: Send>(
     let moved = moved.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     let ended = match (attended, moved) {
         (Ok(()), moved) => conductor.conclude(session.control(), order, moved),
-        // The server hung up because the data had ended, and for that the cause was here.
+        // The server hung up because the data had ended, and this end caused that.
         (Err(ClientError::Closed { .. } | ClientError::Broken { .. }), Err(error)) if is_ours(&error) => {
             Err(error.into())
         }
@@ -163,7 +163,7 @@ pub(super) fn conduct<T: Send>(
     ended.map(|moved| Conducted { moved, notes: conductor.notes })
 }
 
-/// Whether this end gave the data up.
+/// Whether this end gave up the data.
 fn is_ours(error: &MoveError) -> bool {
     matches!(
         error,
@@ -175,8 +175,8 @@ fn is_ours(error: &MoveError) -> bool {
     )
 }
 
-/// The control connection is gone, as long transfers see behind translators that forget it: what still comes is kept for
-/// the next attempt.
+/// The control connection is gone, as address translators do to silent ones during long transfers: bytes that still
+/// come are kept for the next attempt.
 fn outlast(control: &Control, desk: &Desk, watch: &mut impl FnMut(&Progress)) {
     while !desk.is_done() {
         if control.is_cancelled() {
@@ -217,7 +217,7 @@ impl Conductor<'_> {
         if let Some(size) = parse_buffer_notice(&reply) {
             self.noticed(control, size);
         } else if reply.is_preliminary() {
-            // 150, 125 and whatever else: events without a meaning for us.
+            // 150, 125 and other codes: events that need no action.
         } else if self.unanswered > 0 && NOT_UNDERSTOOD.contains(&reply.code) {
             self.unanswered -= 1;
             self.buffers = Buffers::Silent;
@@ -260,7 +260,7 @@ impl Conductor<'_> {
         Ok(())
     }
 
-    /// Both ends' words together.
+    /// The result of the data and the final reply combined.
     fn conclude<T>(
         &mut self,
         control: &mut Control,
@@ -301,7 +301,7 @@ impl Conductor<'_> {
             if let Some(reply) = control.next(&during, deadline, None)? {
                 self.heard(control, reply)?;
             }
-            // Preliminary replies without an end are no last word.
+            // Endless preliminary replies do not count as the final one.
             if self.last.is_none() && Instant::now() >= deadline {
                 return Err(control.silent(&during));
             }

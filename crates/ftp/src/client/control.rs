@@ -1,11 +1,11 @@
 //! The control connection: commands out, replies in, never one behind.
 //!
-//! Problem: a server may send replies that nobody waits for (1yz at any time), answer late, in pieces, or not at
-//! all; a client that takes a reply for another one is wrong for the rest of the session.
+//! Problem: a server may send unexpected replies (1yz at any time), answer late, in pieces, or not at all; a client
+//! that assigns one reply to the wrong command is out of step for the rest of the session.
 //! Source: RFC 959, sections 4.2 and 5.4: each command has one final reply (2yz to 5yz), after any number of
 //! 1yz.
 //! Rule: commands without their final reply are counted. A 1yz is an event and never ends a wait for a final reply.
-//! A final reply that no command waits for ends the session: nothing after it could be trusted.
+//! A final reply that no command waits for ends the session, because later replies could not be assigned.
 //! Properties kept: one owner writes and reads; every wait is bounded by a time and ends at a cancellation, whatever comes
 //! meanwhile; memory is bounded by the reader's limits, the number of 1yz by the time since the last command.
 
@@ -53,12 +53,12 @@ pub(super) struct Control {
     ended: bool,
     timeout: Duration,
     cancel: Cancel,
-    /// Cancelled already and cleaning up: waits go on all the same.
+    /// Cleaning up after a cancellation: waits no longer end at it.
     cleaning: bool,
 }
 
 impl Control {
-    /// Takes over a connection on which the greeting is still to come: the reply to the connection itself.
+    /// Takes over a new connection, before its greeting, which counts as the reply to the connection itself.
     pub(super) fn new(stream: Stream, timeout: Duration, cancel: Cancel) -> Result<Self, ClientError> {
         stream.set_nonblocking(true).map_err(|source| broken("the greeting", source))?;
         let replies = ReplyReader::new();
@@ -75,7 +75,7 @@ impl Control {
         })
     }
 
-    /// The peer, to which alone data connections go.
+    /// The peer's address, the only one to which data connections go.
     pub(super) fn peer(&self) -> Result<SocketAddr, ClientError> {
         self.stream.tcp().peer_addr().map_err(|source| broken("its address", source))
     }
@@ -101,7 +101,7 @@ impl Control {
         std::mem::replace(&mut self.timeout, timeout)
     }
 
-    /// From now on only `timeout` ends a wait: what is left is to clean up.
+    /// Begins the clean-up: from now on only `timeout` ends a wait.
     pub(super) fn clean_up(&mut self, timeout: Duration) {
         self.cleaning = true;
         self.timeout = timeout;
@@ -137,19 +137,19 @@ impl Control {
         loop {
             match self.next(during, deadline, None)? {
                 Some(reply) if !reply.is_preliminary() => return Ok(reply),
-                // Preliminary replies without an end are no answer either.
+                // Endless preliminary replies do not count as an answer.
                 _ if Instant::now() < deadline => {}
                 _ => return Err(self.silent(during)),
             }
         }
     }
 
-    /// A command got its answer in the form of a 1yz: one final reply less is outstanding.
+    /// Notes that a 1yz has answered a command: one final reply less is outstanding.
     pub(super) fn forgive(&mut self) {
         self.outstanding = self.outstanding.saturating_sub(1);
     }
 
-    /// Comes into step again when it is not known how many replies are still to come: 257 answers nothing but PWD.
+    /// Gets back into step by PWD when the number of outstanding replies is unknown: only PWD is answered by 257.
     pub(super) fn fence(&mut self) -> Result<(), ClientError> {
         self.send(&Command::Pwd)?;
         while self.answer("PWD")?.code != FENCE {}
@@ -206,7 +206,7 @@ impl Control {
         ClientError::Silent { during: during.to_owned(), seconds: self.timeout.as_secs_f64() }
     }
 
-    /// Takes in what came unasked; a final reply among it means that we are out of step.
+    /// Takes in unexpected replies; a final one among them means that the session is out of step.
     fn settle(&mut self, before: &str) -> Result<(), ClientError> {
         let deadline = Instant::now() + self.timeout;
         while self.next(before, Instant::now(), None)?.is_some() {
@@ -248,7 +248,7 @@ impl Control {
                 Ok(Some(len))
             }
             Err(error) if is_later(&error) => Ok(None),
-            // Many servers end a TLS connection without saying so: that is no less an end.
+            // Many servers end a TLS connection without close_notify: on the control connection that is an end, too.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                 self.ended = true;
                 Ok(Some(0))

@@ -1,7 +1,7 @@
 //! Sources of a login; the password never comes from the command line.
 //!
-//! Rule, in this order: what the environment says (`BUFWISE_USER`, `BUFWISE_PASSWORD`), the netrc file, the
-//! prompt if a user was named and a terminal is there, and else `anonymous`.
+//! Rule, in this order: the environment (`BUFWISE_USER`, `BUFWISE_PASSWORD`), the netrc file, the prompt if a user was
+//! named and there is a terminal, else `anonymous`.
 //! Properties kept: a password for one user is never sent for another; a password from the environment goes
 //! to the host of the address only; nothing here is ever printed.
 

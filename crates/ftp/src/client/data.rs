@@ -1,6 +1,6 @@
-//! Reading the little that the mover is not for: listings, and the end of a file to be compared.
+//! Reads short data without the mover: listings, and the end of a file for comparison.
 //!
-//! Properties kept: every wait is bounded by the job's times and its cancellation; memory by what was asked for.
+//! Properties kept: every wait is bounded by the job's times and its cancellation, memory by the size asked for.
 
 use std::io::{self, Read};
 use std::os::fd::AsFd;
@@ -13,7 +13,7 @@ use nix::poll::PollFlags;
 /// Bytes read at once.
 const CHUNK: usize = 64 << 10;
 
-/// Whether the stream goes on with exactly `bytes`, which are then read.
+/// Whether the stream continues with exactly `bytes`; reads them.
 pub(super) fn same(stream: &mut Stream, bytes: &[u8], job: &Job) -> Result<bool, MoveError> {
     let mut reader = Reader::new(stream, job)?;
     let mut theirs = vec![0; bytes.len()];
@@ -27,7 +27,7 @@ pub(super) fn same(stream: &mut Stream, bytes: &[u8], job: &Job) -> Result<bool,
     Ok(theirs == bytes)
 }
 
-/// All that the stream has, at most `most` bytes; `None` if it has more.
+/// The whole stream, at most `most` bytes; `None` if it has more.
 pub(super) fn all(stream: &mut Stream, most: usize, job: &Job) -> Result<Option<Vec<u8>>, MoveError> {
     let mut reader = Reader::new(stream, job)?;
     let mut bytes = Vec::new();

@@ -1,4 +1,4 @@
-//! Directories on the server: the one in which a session is, and whether a path names one.
+//! Directories on the server: a session's current directory, and whether a path names a directory.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -9,7 +9,7 @@ use super::session::ClientSession;
 use crate::wire::listing::parse_mlsx_line;
 use crate::wire::{Command, Entry, Kind};
 
-/// The directory in which the session is.
+/// The session's current directory.
 pub(super) fn working_directory(session: &mut ClientSession) -> Result<PathBuf, ClientError> {
     let reply = session.order(&Command::Pwd)?;
     let here = reply.lines.first().and_then(|line| quoted(line));

@@ -1,11 +1,11 @@
-//! Getting one file: from its temporary name's first byte to the rename.
+//! Gets one file: from the first byte under its temporary name to the rename.
 //!
-//! Rules: what is there of the file is believed only after its last [`TAIL`] bytes were compared with the server's; the
-//! comparison is the beginning of the same transfer, so it costs no round trip. The final length must be the
-//! server's SIZE where it says one, else what the reply to RETR announces; with `checksum`, that must be the same for the
-//! file on the disk.
-//! Properties kept: the final name appears only after all that; a failure leaves what did arrive for the next attempt; a
-//! file whose checksum is wrong leaves nothing.
+//! Rules: a partial file is continued only after its last [`TAIL`] bytes were compared with the server's; the
+//! comparison is the beginning of the same transfer, so it costs no round trip. The final length must be the server's
+//! SIZE where the server tells it, else the length that the reply to RETR announces; with `checksum`, the sum of the
+//! file on the disk must be the server's.
+//! Properties kept: the final name appears only after these checks; a failure leaves the bytes that arrived for the
+//! next attempt; a file with a wrong checksum is deleted.
 
 use std::fs::File;
 use std::path::Path;
@@ -26,7 +26,7 @@ use crate::wire::Command;
 /// Bytes compared before a transfer is resumed.
 pub(super) const TAIL: u64 = 64 << 10;
 
-/// Gets `remote` into `partial`, from what is there if `resume`; gives it its final name.
+/// Gets `remote` into `partial`, continuing it if `resume`, and gives it its final name.
 pub(super) fn download(
     session: &mut ClientSession,
     remote: &Path,
@@ -37,7 +37,7 @@ pub(super) fn download(
 ) -> Result<Outcome, ClientError> {
     let size = session.size(remote)?;
     let have = if resume { partial.length()? } else { 0 };
-    // More than there is: another file.
+    // The partial file is longer than the server's: another file.
     let have = if size.is_some_and(|size| have > size) { 0 } else { have };
     partial.cut(have)?;
     watch(Event::Begun { size, resumed_from: have });
@@ -63,7 +63,7 @@ pub(super) fn download(
     })
 }
 
-/// Gets `remote` into what is no file.
+/// Gets `remote` into a sink that is no file.
 pub(super) fn stream(
     session: &mut ClientSession,
     remote: &Path,
@@ -95,9 +95,9 @@ pub(super) fn is_there(
     Ok(verify::remote_tail(session, remote, size, &tail, settings)?.then_some(size))
 }
 
-/// Where a transfer goes on.
+/// Where a transfer continues.
 struct From {
-    /// Bytes that are there.
+    /// Bytes of the partial file.
     have: u64,
     /// The last of them.
     tail: Vec<u8>,
@@ -123,7 +123,7 @@ fn fetch(
     session.restart(have - tail.len() as u64)?;
     let order = Command::Retr(remote.to_owned());
     let begun = session.begin(&order)?;
-    // With REST servers announce the whole file, or what is left of it.
+    // After REST, servers announce either the whole file or the rest of it.
     let expected = size.map(|size| size - have).or_else(|| begun.announced().filter(|_| *have == 0));
     let mut stream = session.protect(tcp)?;
     let job = settings.job(&desk.cancel);

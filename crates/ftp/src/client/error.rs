@@ -12,7 +12,7 @@ use super::local::LocalError;
 use crate::wire::terminal::escape_for_terminal;
 use crate::wire::{Command, Reply, WireError};
 
-/// "Insufficient storage": of the fourth hundred, but nothing that waiting cures.
+/// "Insufficient storage": a 4yz, but trying again later does not help.
 const FULL: u16 = 452;
 /// How much of a reply an error repeats, in bytes.
 const SHOWN: usize = 200;
@@ -64,10 +64,10 @@ pub enum ClientError {
         /// The time allowed.
         seconds: f64,
     },
-    /// Not FTP, or beyond its limits.
+    /// The server's bytes are not FTP, or beyond its limits.
     #[error("the server's answer cannot be read: {0}")]
     Wire(#[from] WireError),
-    /// The server said no.
+    /// The server refused a command.
     #[error("the server refused {command}: {reply}")]
     Refused {
         /// The command.
@@ -75,7 +75,7 @@ pub enum ClientError {
         /// Its answer.
         reply: Answer,
     },
-    /// No login.
+    /// The server refused the login.
     #[error("the server refused the login of {user}: {reply}")]
     Login {
         /// The user.
@@ -83,7 +83,7 @@ pub enum ClientError {
         /// Its answer.
         reply: Answer,
     },
-    /// An answer that does not fit the question.
+    /// An answer that does not fit the command.
     #[error("the server answered {command} with {reply}")]
     Unexpected {
         /// The command.
@@ -97,7 +97,7 @@ pub enum ClientError {
         /// The reply.
         reply: Answer,
     },
-    /// Preliminary replies without an end.
+    /// Too many preliminary replies.
     #[error("the server sent {count} preliminary replies to {during}, and no end of them")]
     Endless {
         /// The command or the step.
@@ -128,7 +128,7 @@ pub enum ClientError {
         /// The system's answer.
         source: io::Error,
     },
-    /// Sizes differ in the end.
+    /// The sizes at both ends differ after the transfer.
     #[error("the file should have {expected} bytes and has {found}")]
     Size {
         /// Bytes that the sender has.
@@ -146,10 +146,10 @@ pub enum ClientError {
         /// The server's.
         remote: String,
     },
-    /// Asked for, and not to be had.
+    /// A checksum was asked for, and none can be had.
     #[error("the server knows no checksum that we know: leave out --checksum")]
     NoChecksum,
-    /// The file that is there is another one than that to be resumed.
+    /// The partial file is not the beginning of the file to be resumed.
     #[error("what is there of the file differs from the other end's")]
     TailDiffers,
     /// The server cannot begin in the middle of a file.
@@ -158,7 +158,7 @@ pub enum ClientError {
         /// Its answer.
         reply: Answer,
     },
-    /// A pipe or device has had a part of the file.
+    /// A pipe or device has already taken a part of the file.
     #[error("the transfer broke in its middle, and a pipe or device cannot take back what it has: {0}")]
     Partly(Box<ClientError>),
     /// Ctrl-C.
@@ -219,10 +219,10 @@ impl fmt::Display for Answer {
 }
 
 impl ClientError {
-    /// Whether the same may succeed when tried again.
+    /// Whether another attempt may succeed.
     ///
-    /// Yes: connections that broke or could not be had in time, servers that say so (4yz, other than 452: a full
-    /// disk). No: refusals for good, TLS failures, anything local, an interruption.
+    /// Yes: connections that broke or were not made in time, temporary refusals (4yz, except 452: a full disk). No:
+    /// permanent refusals, TLS failures, local errors, an interruption.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {
@@ -248,7 +248,7 @@ impl ClientError {
         }
     }
 
-    /// The error that `reply`, which is not the one hoped for, means as the answer to `command`.
+    /// The error that the unwanted `reply` to `command` means.
     pub(super) fn refused(command: &Command, reply: &Reply) -> Self {
         let (command, reply_shown) = (command.shown(), Answer::from(reply));
         if reply.is_transient() || reply.is_permanent() {

@@ -13,7 +13,7 @@ pub enum Event<'a> {
     Begun {
         /// Bytes of the whole file; `None`: the server does not say.
         size: Option<u64>,
-        /// Bytes that are there already.
+        /// Bytes that an earlier attempt has left.
         resumed_from: u64,
     },
     /// Data moves.
@@ -25,6 +25,6 @@ pub enum Event<'a> {
         /// How long it waits.
         wait: Duration,
     },
-    /// The part that was there was of another file: the transfer begins anew.
+    /// The partial file belonged to another file: the transfer starts over.
     BegunAnew,
 }

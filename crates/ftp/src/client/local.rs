@@ -1,13 +1,13 @@
 //! Local files that appear under their name only when they are whole.
 //!
-//! Problem: a transfer may end at any byte, by any cause; nobody may ever take half a file for a whole one,
-//! and what did arrive should not be lost.
+//! Problem: a transfer may end at any byte, by any cause; an incomplete file must never look complete, and the bytes
+//! that arrived should not be lost.
 //! Rule: data goes to `.NAME.bufwise-part` beside the target; after its last byte it is synchronised to the
 //! disk, renamed, and the directory is synchronised.
-//! Properties kept: the final name changes at once from what was there to the whole file; the temporary file
-//! is a regular file of one writer at a time (locked), never followed through a link; in a tree no path
-//! leaves the tree's directory, whatever links stand in it (cap-std); a file is written where this user's or root's links
-//! lead, and never where another user's do.
+//! Properties kept: the final name changes in one step from the old content to the whole file; the temporary file is a
+//! regular file with one writer at a time (locked), never followed through a link; in a tree no path leaves the tree's
+//! directory, whatever links it contains (cap-std); links of this user and of root are followed, those of other users
+//! are not.
 
 #[cfg(test)]
 mod tests;
@@ -26,13 +26,13 @@ use nix::fcntl::{OFlag, readlinkat};
 use nix::unistd::geteuid;
 use twox_hash::XxHash3_128;
 
-/// Behind the name of an unfinished file; a dot stands in front.
+/// Suffix of an unfinished file's name, which begins with a dot.
 const SUFFIX: &str = ".bufwise-part";
 /// Longest name of a file on Linux.
 const NAME_MAX: usize = 255;
 /// Links in a row that are followed, as the kernel has it.
 const MAX_LINKS: usize = 40;
-/// The user whose links are everybody's.
+/// Root, whose links are followed for every user.
 const ROOT: u32 = 0;
 
 /// A local file could not be had or finished.
@@ -66,7 +66,7 @@ pub enum LocalError {
         /// The file.
         path: PathBuf,
     },
-    /// Something else stands in the way.
+    /// The name belongs to something other than a regular file.
     #[error("{} is not a regular file", path.display())]
     NotAFile {
         /// The file.
@@ -74,14 +74,14 @@ pub enum LocalError {
     },
 }
 
-/// A directory that files are put into and taken from; paths below it cannot leave it.
+/// A local directory for transfers; paths below it cannot leave it.
 #[derive(Clone, Debug)]
 pub struct Folder {
     dir: Arc<Dir>,
     shown: PathBuf,
 }
 
-/// Where a file shall appear.
+/// The final place of a file.
 #[derive(Clone, Debug)]
 pub struct Target {
     folder: Folder,
@@ -90,7 +90,7 @@ pub struct Target {
     asked: Option<PathBuf>,
 }
 
-/// A file on its way: under its temporary name, ours alone.
+/// An unfinished file under its temporary name, locked.
 #[derive(Debug)]
 pub struct Partial {
     target: Target,
@@ -99,7 +99,7 @@ pub struct Partial {
 }
 
 impl Folder {
-    /// Opens a directory that is there.
+    /// Opens an existing directory.
     ///
     /// # Errors
     /// [`LocalError::System`].
@@ -110,7 +110,7 @@ impl Folder {
         Ok(Self { dir: Arc::new(dir), shown: path.to_owned() })
     }
 
-    /// Opens a directory, and makes it first if it is not there.
+    /// Opens a directory, and creates it if necessary.
     ///
     /// # Errors
     /// [`LocalError::System`].
@@ -119,7 +119,7 @@ impl Folder {
         Self::open(path)
     }
 
-    /// The file `path` below this directory; directories on the way are made.
+    /// The file `path` below this directory; creates missing directories on the way.
     ///
     /// # Errors
     /// [`LocalError::System`], also when a link leads out of the directory.
@@ -178,7 +178,7 @@ impl Target {
         self.asked.clone().unwrap_or_else(|| self.shown(&self.name))
     }
 
-    /// The directory that it will be in.
+    /// The directory of the final name.
     #[must_use]
     pub fn directory(&self) -> &Path {
         &self.folder.shown
@@ -249,19 +249,19 @@ impl Target {
 }
 
 impl Partial {
-    /// The open file. Its position is the caller's business.
+    /// The open file. The caller keeps track of its position.
     #[must_use]
     pub fn file(&self) -> &File {
         &self.file
     }
 
-    /// Where it is for now, to be shown.
+    /// The temporary name with its directory, for messages.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         self.target.shown(&self.temporary)
     }
 
-    /// The name it will have.
+    /// The final name.
     #[must_use]
     pub fn target(&self) -> &Target {
         &self.target
@@ -276,7 +276,7 @@ impl Partial {
         Ok(metadata.len())
     }
 
-    /// Cuts it to `len` bytes and goes there.
+    /// Truncates the file to `len` bytes and seeks to that end.
     ///
     /// # Errors
     /// [`LocalError::System`].
@@ -285,7 +285,7 @@ impl Partial {
         cut.map(drop).map_err(|source| self.failed("cutting", source))
     }
 
-    /// Gives it its name, once all of it is on the disk.
+    /// Synchronises the file to the disk and gives it its final name.
     ///
     /// # Errors
     /// [`LocalError::System`]; the temporary file is then still there.
@@ -308,7 +308,7 @@ impl Partial {
         Ok(())
     }
 
-    /// Takes the temporary file away if nothing is in it.
+    /// Removes the temporary file if it is empty.
     pub fn leave(self) {
         if self.length().is_ok_and(|len| len == 0) {
             // An empty file is no loss, and no harm if it stays.
@@ -321,10 +321,10 @@ impl Partial {
     }
 }
 
-/// Where `path` leads: through links of this user or of root. A link that leads to nothing is meant itself.
+/// Where `path` leads, through links of this user or of root. A link to nothing stands for itself.
 ///
-/// The kernel does not follow others' links in directories that all may write to (`fs.protected_symlinks`); a file that is
-/// renamed into its place goes round that.
+/// The kernel does not follow other users' links in world-writable directories (`fs.protected_symlinks`); a rename into
+/// place would bypass this protection.
 ///
 /// # Errors
 /// [`LocalError::Foreign`].
@@ -343,7 +343,7 @@ pub fn follow(path: &Path) -> Result<PathBuf, LocalError> {
     Ok(path.to_owned())
 }
 
-/// The owner of a link and where it leads, both of the same one; `None` if it is no link.
+/// A link's owner and target, read from the same inode; `None` if it is no link.
 fn link(path: &Path) -> io::Result<Option<(u32, PathBuf)>> {
     use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
     let flags = (OFlag::O_PATH | OFlag::O_NOFOLLOW).bits();
@@ -370,7 +370,7 @@ fn failed(operation: &'static str, path: &Path, source: io::Error) -> LocalError
     LocalError::System { operation, path: path.to_owned(), source }
 }
 
-/// `.NAME.bufwise-part`; a name that leaves no room for that is shortened, and told apart by its hash.
+/// `.NAME.bufwise-part`; a NAME too long for that is cut, and its hash is added.
 pub(super) fn temporary_name(name: &OsStr) -> OsString {
     let bytes = name.as_bytes();
     let mut temporary = OsString::from(".");

@@ -1,11 +1,11 @@
-//! A user with what proves it.
+//! A user's name with its password and account.
 
 use crate::wire::Secret;
 
 /// Password of `anonymous`: servers expect something like an address (RFC 1635).
 pub(super) const ANONYMOUS_PASSWORD: &str = "bufwise@";
 
-/// A user with what proves it.
+/// A user's name with its password and account.
 #[derive(Clone, Debug)]
 pub struct Login {
     /// The user's name.

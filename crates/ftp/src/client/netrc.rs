@@ -1,10 +1,10 @@
-//! `~/.netrc`: who logs in where.
+//! `~/.netrc`: logins by machine.
 //!
 //! Source: netrc(5) and ftp(1). Words are parted by white space; `machine NAME` or `default` begins an entry;
 //! `login`, `password` and `account` take a word; `macdef NAME` runs to an empty line.
 //! We: a word may stand in double quotes with `\"`, `\\`, `\n`, `\r`, `\t`, as in curl; `#` at the beginning
-//! of a word comments the line out where a keyword is expected; `default` counts after every `machine`,
-//! wherever it stands; words with control characters are refused, for they could smuggle in commands.
+//! of a word comments the line out where a keyword is expected; `default` counts after all `machine` entries, wherever
+//! it stands; words with control characters are refused, because they could contain commands.
 //! Properties kept: reading is bounded ([`MAX_FILE`]) and takes linear time; errors name the line and never show
 //! a word of the file, which may be a password; a file with passwords that others may read is refused.
 
@@ -39,7 +39,7 @@ struct Entry {
     account: Option<Secret>,
 }
 
-/// Why a netrc file is of no use.
+/// Why a netrc file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum NetrcError {
     /// Not readable.
@@ -56,7 +56,7 @@ pub enum NetrcError {
         /// The file.
         path: PathBuf,
     },
-    /// Others may read passwords.
+    /// The file has passwords, and others may read it.
     #[error("{} holds a password and other users may read it: chmod 600 it", path.display())]
     Open {
         /// The file.
@@ -78,7 +78,7 @@ impl Netrc {
     /// Reads a file; `None` if there is none.
     ///
     /// # Errors
-    /// [`NetrcError`] when it is there and cannot be read or understood.
+    /// [`NetrcError`] when the file exists and cannot be read or parsed.
     pub fn read(path: &Path) -> Result<Option<Self>, NetrcError> {
         let failed = |source| NetrcError::Read { path: path.to_owned(), source };
         let file = match File::open(path) {
@@ -101,7 +101,7 @@ impl Netrc {
     /// default.
     ///
     /// # Errors
-    /// [`NetrcError::Open`] when the entry has a password and the file's permissions give it away.
+    /// [`NetrcError::Open`] when the entry has a password and others may read the file.
     pub fn find(&self, host: &str, user: Option<&str>) -> Result<Option<Login>, NetrcError> {
         let fits = |entry: &&Entry| user.is_none() || entry.login.is_none() || entry.login.as_deref() == user;
         let of_host =

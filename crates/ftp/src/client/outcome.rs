@@ -6,12 +6,12 @@ use bufwise_mover::probe::Measured;
 use super::conduct::Notes;
 use super::verify::Checked;
 
-/// A file that was moved, or was there already.
+/// A file that was moved, or did not need to be.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Outcome {
     /// Bytes of the whole file.
     pub size: u64,
-    /// How many of them were there before.
+    /// Of these, bytes that an earlier attempt had moved.
     pub resumed_from: u64,
     /// The last attempt's transfer; `None` when nothing had to be moved.
     pub report: Option<Report>,
@@ -24,7 +24,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// The file was there already.
+    /// The outcome for a file that did not need to be moved.
     pub(super) fn already(size: u64) -> Self {
         Self { size, resumed_from: size, ..Self::default() }
     }

@@ -10,8 +10,8 @@ use std::thread;
 
 use super::worker::Worker;
 
-/// Works on `items` with all `workers` at once, as far as there are threads for them; `each` hears the result of every item, as
-/// they come. Items that a cancellation left out have none.
+/// Works on `items` with all `workers` at once, as far as threads can be started; calls `each` with the result of every
+/// item as it comes. Items that a cancellation left out have no result.
 ///
 /// # Errors
 /// Not one thread could be started.

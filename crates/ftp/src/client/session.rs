@@ -1,11 +1,11 @@
-//! A session: connected, encrypted if asked, logged in, and knowing what the server can do.
+//! A session: connected, encrypted if asked, logged in, with the server's features known.
 //!
 //! Source: RFC 959, RFC 4217 (AUTH TLS, PBSZ, PROT), RFC 2389 (FEAT), RFC 2428 (EPSV), RFC 3659 (SIZE, REST).
-//! Rules: where TLS is required no user's name goes out before it; `PROT P` is required once TLS is on; `TYPE I`
-//! comes before the first EPSV or PASV, for some servers latch the type there and convert line ends silently;
-//! EPSV first, PASV where that is refused, and from PASV's answer only the port is used: the address is that of
-//! the control connection's peer, or else a server could point us at others.
-//! Properties kept: a session that is out of step, or in doubt, is `spent` and never used again.
+//! Rules: where TLS is required, no user name is sent before it; `PROT P` is required once TLS is on; `TYPE I` is sent
+//! before the first EPSV or PASV, because some servers fix the type there and convert line ends silently; EPSV first,
+//! PASV where EPSV is refused. Of PASV's answer only the port is used: the address is that of the control connection's
+//! peer, or a server could direct us to other hosts.
+//! Properties kept: a session that is or may be out of step is `spent` and never used again.
 
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs, UdpSocket};
 use std::path::Path;
@@ -89,7 +89,7 @@ impl ClientSession {
         &self.server
     }
 
-    /// How it was opened.
+    /// Destination and login with which it was opened.
     #[must_use]
     pub fn access(&self) -> &Access {
         &self.access
@@ -122,7 +122,7 @@ impl ClientSession {
         if reply.is_completion() { Ok(reply) } else { Err(ClientError::refused(command, &reply)) }
     }
 
-    /// The same for a command that makes the server work: it may take as long as a silent transfer.
+    /// The same for a command that takes the server long: the answer may take as long as a silent transfer.
     pub(super) fn ask_slowly(&mut self, command: &Command, timeout: Duration) -> Result<Reply, ClientError> {
         let usual = self.control.be_patient(timeout);
         let reply = self.ask(command);
@@ -144,7 +144,7 @@ impl ClientSession {
         let port = self.passive_port()?;
         let peer = SocketAddr::new(self.control.peer()?.ip(), port);
         let connected = sockets.connect_unless(peer, self.control.timeout(), &self.access.cancel);
-        // The server waits for it now, and would answer the next EPSV only after that.
+        // The server now waits for this connection, and would answer the next EPSV only afterwards.
         connected.map_err(|error| match error {
             MoveError::Cancelled { .. } => self.doubt(ClientError::Interrupted),
             other => self.doubt(other.into()),
@@ -202,7 +202,7 @@ impl ClientSession {
 
     /// Orders a transfer, for which the data connection is open, and waits until the server begins it.
     ///
-    /// Some servers complete an empty transfer without having begun it: then this is the final reply.
+    /// Some servers complete an empty transfer without a preliminary reply: then this returns the final reply.
     pub(super) fn begin(&mut self, order: &Command) -> Result<Reply, ClientError> {
         let begun = self.await_beginning(order);
         self.spent |= !matches!(begun, Ok(_) | Err(ClientError::Refused { .. }));
@@ -223,16 +223,16 @@ impl ClientSession {
         }
     }
 
-    /// Tells the server the size that both ends shall have, before the data connection is made.
+    /// Tells the server the buffer size of both ends, before the data connection is made.
     pub(super) fn announce_buffer(&mut self, settings: &Settings) -> Result<(), ClientError> {
         if let (PolicyKind::Fixed(size), false) = (settings.policy, self.without_sbuf) {
-            // GridFTP's server knows SBUF and does not list it; who refuses goes on with its own size.
+            // GridFTP's server knows SBUF without listing it; a server that refuses keeps its own size.
             self.without_sbuf = !self.ask(&Command::Sbuf(size))?.is_completion();
         }
         Ok(())
     }
 
-    /// Probes towards the server that will send, where policy and server are for it; without an answer, without.
+    /// Starts probes to the server that will send, where policy and server want them; `None` if it does not answer.
     pub(super) fn prober(&mut self, settings: &Settings) -> Result<Option<Prober>, ClientError> {
         if !self.can_probe(settings) {
             return Ok(None);
@@ -243,7 +243,7 @@ impl ClientSession {
         let socket = UdpSocket::bind((self.control.local()?, 0));
         let prober =
             socket.and_then(|socket| Prober::start(socket, peer, offer.token, ProberConfig::default()));
-        // Probes are a help, not a condition.
+        // Probes are optional.
         Ok(prober.ok())
     }
 
@@ -267,7 +267,7 @@ impl ClientSession {
         settings.probes() && self.server.features.drs().is_some_and(|drs| drs.probe)
     }
 
-    /// Says farewell; whatever goes wrong with that does not matter any more.
+    /// Sends QUIT; errors no longer matter.
     pub fn close(mut self) {
         self.control.clean_up(QUIT_TIMEOUT);
         if !self.spent {
@@ -275,7 +275,7 @@ impl ClientSession {
         }
     }
 
-    /// Ends a session in the middle of a transfer, politely: the server may stop at once.
+    /// Ends a session in the middle of a transfer, so that the server can stop at once.
     pub fn abort(mut self) {
         self.control.clean_up(QUIT_TIMEOUT);
         let told = self.control.send(&Command::Abor).and_then(|()| self.control.send(&Command::Quit));

@@ -1,4 +1,4 @@
-//! How files are moved: one for all files of a command.
+//! Settings of transfers, shared by all files of a command.
 
 use std::time::Duration;
 
@@ -7,14 +7,14 @@ use bufwise_mover::{Bounds, Cancel, Job, Sockets, Tuner};
 use bufwise_policy::{BuildOptions, PolicyKind};
 use bufwise_units::{Bytes, Rate};
 
-/// How files are moved.
+/// Settings of transfers.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The rule that sizes buffers.
     pub policy: PolicyKind,
-    /// Go on with what an earlier attempt left.
+    /// Continue what an earlier attempt left.
     pub resume: bool,
-    /// Compare checksums in the end.
+    /// Compare checksums after the transfer.
     pub checksum: bool,
     /// Upload under the final name at once.
     pub in_place: bool,
@@ -28,7 +28,7 @@ pub struct Settings {
     pub retries: u32,
     /// Wait before the second attempt; each next one is twice as long, up to 30 s.
     pub retry_wait: Duration,
-    /// Most that a server's request can make of our send buffer.
+    /// Largest send buffer that a server's request can set, bytes.
     pub send_cap: Bytes,
 }
 

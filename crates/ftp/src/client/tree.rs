@@ -1,11 +1,11 @@
-//! All files below a directory on the server.
+//! Lists all files below a directory on the server.
 //!
-//! Problem: names come from the server, and become paths here. `..`, `a/b`, line breaks and links in a circle are
-//! all things that a server may list.
+//! Problem: names come from the server and become local paths. A server may list `..`, `a/b`, line breaks and circular
+//! links.
 //! Rules: MLSD where the server has it, else CWD and LIST without a path (which many servers take for a
 //! pattern). Only names of one plain component without control characters are taken; links and devices are not followed;
-//! what is left out is told. A file with the name that another one has until it is whole would be lost to it, and is not
-//! got.
+//! skipped entries are reported. A file whose name is the temporary name of another file would be overwritten, so it is
+//! skipped, too.
 //! Properties kept: every path in the result stays below its root; depth, entries and the size of a listing are
 //! bounded; no path appears twice.
 
@@ -28,13 +28,13 @@ use crate::wire::listing::{parse_list_line, parse_mlsx_line};
 use crate::wire::terminal::escape_for_terminal;
 use crate::wire::{Command, Entry, Kind};
 
-/// Deepest directory: more than people make, less than a path on Linux can name.
+/// Deepest directory: deeper than trees in use, less deep than a Linux path can be.
 const MAX_DEPTH: usize = 64;
 /// Most entries of a tree.
 const MAX_ENTRIES: usize = 1_000_000;
 /// Longest listing of one directory, in bytes.
 const MAX_LISTING: usize = 64 << 20;
-/// Entries left out of which more than a count is told.
+/// Skipped entries that are named; further ones are only counted.
 const MAX_SKIPPED_NAMED: usize = 100;
 
 /// A file below the root.
@@ -48,7 +48,7 @@ pub struct Item {
     pub size: Option<u64>,
 }
 
-/// An entry that was left out.
+/// A skipped entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skipped {
     /// Its name with its directory, safe for a terminal.
@@ -62,13 +62,13 @@ pub struct Skipped {
 pub struct Tree {
     /// All files.
     pub files: Vec<Item>,
-    /// Files that are not among `files`: each has the name that another one has here until it is whole.
+    /// Files that are not among `files`, because each has the temporary name of another file.
     pub clashing: Vec<Item>,
     /// All directories but the root, each before what is in it.
     pub directories: Vec<PathBuf>,
-    /// Entries that were left out, the first of them.
+    /// The first skipped entries.
     pub skipped: Vec<Skipped>,
-    /// How much was left out.
+    /// Number of skipped entries.
     pub skipped_count: usize,
     entries: usize,
 }
@@ -82,7 +82,7 @@ struct Pending {
 }
 
 impl Tree {
-    /// Lists `root` and everything below it; `watch` sees what is known after each directory.
+    /// Lists `root` and everything below it; calls `watch` after each directory.
     ///
     /// # Errors
     /// When a directory cannot be listed, or the tree exceeds the bounds.
@@ -140,7 +140,7 @@ impl Tree {
         Ok(below)
     }
 
-    /// Of the files from `first` on, which are those of one directory.
+    /// Moves clashing names out of the files from `first` on, which are those of one directory.
     fn set_clashing_apart(&mut self, first: usize) {
         let names = self.files[first..].iter().filter_map(|item| item.path.file_name());
         let taken: HashSet<_> = names.map(temporary_name).collect();
@@ -157,13 +157,13 @@ impl Tree {
     }
 }
 
-/// The directory itself or the one above, which listings have.
+/// Whether an entry is the listed directory itself or its parent.
 fn is_itself(entry: &Entry) -> bool {
     matches!(entry.kind, Kind::Current | Kind::Parent)
         || (entry.kind == Kind::Dir && [".", ".."].map(Path::new).contains(&entry.name.as_path()))
 }
 
-/// A name of one plain component that a command can carry and a terminal can show.
+/// Whether a name is one plain component that a command can carry and a terminal can show.
 fn plain_name(entry: &Entry) -> Option<&OsStr> {
     if matches!(entry.kind, Kind::Current | Kind::Parent) {
         return None;
@@ -171,7 +171,7 @@ fn plain_name(entry: &Entry) -> Option<&OsStr> {
     entry.file_name().filter(|name| !name.as_bytes().iter().any(u8::is_ascii_control))
 }
 
-/// Where to begin: as it is with MLSD, from `/` on where listing needs CWD.
+/// The root's path: unchanged with MLSD, absolute where listing needs CWD.
 fn start(session: &mut ClientSession, root: &Path) -> Result<PathBuf, ClientError> {
     if has_mlsd(session) || root.is_absolute() {
         return Ok(root.to_owned());
@@ -183,7 +183,7 @@ fn has_mlsd(session: &ClientSession) -> bool {
     has_mlst(session) || session.server().features.has("MLSD")
 }
 
-/// The entries of a directory; `dots`: `LIST -a` has not shown itself useless yet.
+/// The entries of a directory; `dots`: whether to try `LIST -a`.
 fn entries(worker: &mut Worker, directory: &Path, dots: &mut bool) -> Result<Vec<Entry>, ClientError> {
     let bounds = worker.settings().bounds();
     if *dots && let Some(entries) = worker.with_session(|session| all(session, directory, bounds))? {
@@ -197,8 +197,8 @@ fn entries(worker: &mut Worker, directory: &Path, dots: &mut bool) -> Result<Vec
     Ok(entries)
 }
 
-/// The entries of a directory, names that begin with a dot included: some servers hide those (vsftpd). `None` from one that
-/// takes `-a` for a name, and refuses, or lists nothing, or that.
+/// The entries of a directory, including those that begin with a dot, which some servers hide (vsftpd). `None` if the
+/// server takes `-a` for a name: it refuses, lists nothing, or lists a file of that name.
 fn all(
     session: &mut ClientSession,
     directory: &Path,
@@ -230,7 +230,7 @@ fn list(
     Ok(parsed(&text, |line| parse_list_line(line, now)))
 }
 
-/// The entries of a listing; one more than a tree may have is enough to say so.
+/// The entries of a listing, at most one more than a tree may have.
 fn parsed(text: &[u8], parse: impl FnMut(&[u8]) -> Option<Entry>) -> Vec<Entry> {
     lines(text).filter_map(parse).take(MAX_ENTRIES + 1).collect()
 }

@@ -1,12 +1,12 @@
-//! Putting one file: to its temporary name on the server, then to its own.
+//! Puts one file: to a temporary name on the server, then to its final name.
 //!
-//! Problem: a server writes what it gets under the name it was told, and keeps half a file when the connection breaks.
-//! Rules: the file goes to `.NAME.bufwise-part` in the same directory, and is renamed once its size there is right.
-//! Where renaming cannot be expected it goes to its final name at once: anonymous uploads, which servers let
-//! nobody change, servers of ours, which do all this themselves, and on request. To resume, the last 64 KiB of the part
-//! that is there are read back and compared, or all of it by HASH where it cannot be read; then APPE continues or, where
-//! that is refused, REST and STOR.
-//! Properties kept: with renaming, the final name appears only when the size, and with `checksum` that, were
+//! Problem: a server writes received bytes under the given name, and keeps half a file when the connection breaks.
+//! Rules: the file goes to `.NAME.bufwise-part` in the same directory, and is renamed once its size there is right. It
+//! goes to its final name directly for anonymous uploads, which servers usually forbid to rename, for servers of
+//! bufwise, which do all this themselves, and on request. To resume, the last 64 KiB of the partial file are read back
+//! and compared, or all of it by HASH where it cannot be read; then APPE continues or, where APPE is refused, REST and
+//! STOR.
+//! Properties kept: with renaming, the final name appears only after the size, and with `checksum` the sum, were
 //! compared.
 
 use std::fs::File;
@@ -67,7 +67,7 @@ pub(super) fn is_there(
     Ok((size == 0 || there(session, file, remote, size, settings)? == size).then_some(size))
 }
 
-/// How many bytes of the file the server has, which are ours as far as their end tells.
+/// How many bytes of the file the server has, verified by their last part.
 fn there(
     session: &mut ClientSession,
     file: &File,
@@ -86,8 +86,8 @@ fn there(
     Ok(if same { have } else { 0 })
 }
 
-/// Servers of ours show an upload under its name only when it is whole; until then SIZE and HASH, and nothing else,
-/// tell of what has arrived.
+/// The same for a server of bufwise, which shows an upload under its name only when it is whole; until then only SIZE
+/// and HASH report the bytes that have arrived.
 fn is_atomic(session: &ClientSession) -> bool {
     session.server().features.drs().is_some()
 }
@@ -116,7 +116,7 @@ fn push(
     conduct(session, &order, begun, &desk, buffers, data, watch)
 }
 
-/// Orders the transfer in the way the server takes.
+/// Orders the transfer by the command that the server accepts.
 fn order(session: &mut ClientSession, goal: &Path, have: u64) -> Result<(Command, Reply), ClientError> {
     if have > 0 {
         let append = Command::Appe(goal.to_owned());

@@ -2,10 +2,11 @@
 //!
 //! Source: RFC 1738, section 3.2 (the path is relative to the login directory, `%2F` in front makes it
 //! absolute; `;type=` at the end), RFC 3986 for the percent-encoding and the brackets of IPv6.
-//! We: `//` in front is absolute too, as in curl; only `;type=i` is taken, for this program moves bytes; an
-//! address with a password is refused: command lines are public on a host and stay in its histories.
-//! Properties kept: what is accepted holds no control character, so nothing of it can end a command on the
-//! control connection; what `Display` writes reads back as the same address and never has a password.
+//! We: `//` in front is absolute, too, as in curl; only `;type=i` is accepted, because this program moves bytes
+//! unchanged; an address with a password is refused, because command lines are public on a host and stay in shell
+//! histories.
+//! Properties kept: an accepted address has no control character, so no part of it can end a command on the control
+//! connection; the text of `Display` parses to the same address and never has a password.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -68,7 +69,7 @@ pub struct Url {
     pub directory: bool,
 }
 
-/// Why a text is not an address of ours. One line: what is wrong, and what to write instead.
+/// Why a text is refused as an address. One line: what is wrong, and what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
     /// Another scheme, or none.
@@ -91,10 +92,10 @@ pub enum UrlError {
     /// A user's name that is not text.
     #[error("the user's name in the address is not UTF-8")]
     User,
-    /// Line ends and the like, which could smuggle in commands.
+    /// Line ends and other control characters, which could contain commands.
     #[error("the address has a control character (plain or as %00 to %1F, %7F): no FTP command can carry it")]
     Control,
-    /// `?`, `#`, `;type=a` and what else means nothing here.
+    /// `?`, `#`, `;type=a` and other parts without a meaning here.
     #[error("`{0}` means nothing in an FTP address: write %3F for a question mark, %23 for #, %3B for ;")]
     Extra(String),
     /// Longer than a command can be.
@@ -131,7 +132,7 @@ fn split_scheme(text: &str) -> Result<(Scheme, &str), UrlError> {
             return Ok((scheme, &text[len..]));
         }
     }
-    // The text before a strange scheme may be anything: no password is shown.
+    // Only the scheme is shown: the rest may have a password in it.
     let shown = text.split("://").next().unwrap_or_default();
     Err(UrlError::Scheme(if shown.contains('@') {
         "this".to_owned()
@@ -193,7 +194,7 @@ fn read_path(text: &str) -> Result<Vec<u8>, UrlError> {
     decode(text)
 }
 
-/// Undoes percent-encoding; nothing that could end or split a command passes.
+/// Decodes percent-encoding; refuses characters that could end or split a command.
 fn decode(text: &str) -> Result<Vec<u8>, UrlError> {
     let is_hex = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_hexdigit);
     let bytes = text.as_bytes();

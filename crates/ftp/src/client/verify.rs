@@ -1,6 +1,6 @@
-//! Is it the same file at both ends?
+//! Verifies that both ends have the same file.
 //!
-//! By the sums that servers make ([`crate::wire::checksum`]); for the ends of files, by the bytes themselves.
+//! Whole files are compared by the sums that servers compute ([`crate::wire::question`]), ends of files by their bytes.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -21,7 +21,7 @@ use crate::wire::question::Question;
 /// Bytes of a file read at once to be summed.
 const CHUNK: usize = 1 << 20;
 
-/// How long a server may sum: a terabyte at a gigabyte per second.
+/// How long a server may take for a sum: a terabyte at a gigabyte per second.
 const CHECKSUM_TIMEOUT: Duration = Duration::from_secs(1_000);
 
 /// A checksum that both ends agree on.
@@ -34,7 +34,7 @@ pub struct Checked {
 /// Compares the server's checksum of `remote` with that of `file`.
 ///
 /// # Errors
-/// [`ClientError::NoChecksum`] where there is none to compare with, [`ClientError::Checksum`] where it differs.
+/// [`ClientError::NoChecksum`] where the server has none, [`ClientError::Checksum`] where the sums differ.
 pub(super) fn compare(
     session: &mut ClientSession,
     remote: &Path,
@@ -54,10 +54,10 @@ pub(super) fn compare(
     })
 }
 
-/// Whether what the server has of `remote` is the first `len` bytes of `file`, by its checksum.
+/// Whether the server's bytes of `remote` are the first `len` bytes of `file`, by their checksum.
 ///
 /// # Errors
-/// [`ClientError`] when the connection fails; a server that does not say is no error: `false`.
+/// [`ClientError`] when the connection fails; for a server without an answer the result is `false`.
 pub(super) fn beginning(
     session: &mut ClientSession,
     remote: &Path,
@@ -76,7 +76,7 @@ pub(super) fn beginning(
     Ok(ours == theirs)
 }
 
-/// The server's sum of `remote`, the strongest that both know.
+/// The server's sum of `remote`, by the strongest algorithm that both ends know.
 fn ask(session: &mut ClientSession, remote: &Path) -> Result<Digest, ClientError> {
     let question = Question::best(&session.server().features).ok_or(ClientError::NoChecksum)?;
     if let Some(preparation) = question.preparation() {
@@ -107,7 +107,7 @@ fn sum(mut file: &File, kind: HashKind, len: u64) -> io::Result<Digest> {
 /// Whether the first `len` bytes of `remote` end in `tail`, and nothing follows.
 ///
 /// # Errors
-/// [`ClientError`] when the connection fails; a server that lets nobody read the file is no error: `false`.
+/// [`ClientError`] when the connection fails; for a server that refuses to send the file the result is `false`.
 pub(super) fn remote_tail(
     session: &mut ClientSession,
     remote: &Path,
@@ -124,12 +124,12 @@ pub(super) fn remote_tail(
         Ok((order, begun)) => {
             let mut stream = session.protect(tcp)?;
             let job = Job { bounds: settings.bounds(), cancel: desk.cancel.clone(), ..Job::default() };
-            // It ends with the stream closed: some servers wait for that.
+            // Close the stream: some servers wait for that.
             let read = move || data::all(&mut stream, tail.len(), &job);
             let conducted = conduct(session, &order, begun, &desk, Buffers::Silent, read, |_| {});
             match conducted {
                 Ok(conducted) => Ok(conducted.moved.is_some_and(|bytes| bytes == tail)),
-                // The file goes on, we did not want it, and the server says so.
+                // The file continues, we closed early, and the server reports that.
                 Err(ClientError::Refused { .. }) => Ok(false),
                 Err(error) => Err(error),
             }

@@ -1,8 +1,8 @@
-//! One worker: a session that is opened when needed, and opened again when it is spent; tries that may help.
+//! A worker moves one file after another: opens a session when needed, replaces a spent one, repeats failed attempts.
 //!
-//! Rules: a failure that may pass is tried again after 1 s, 2 s, 4 s .. at most 30 s, resuming what is there. A
-//! partial file that turns out to be another one is begun anew, once. Where an encrypted data connection is refused,
-//! once more with TLS 1.2, whose sessions never run out.
+//! Rules: after a transient failure the worker tries again after 1 s, 2 s, 4 s .. at most 30 s, resuming the partial
+//! file. A partial file that belongs to another file is replaced, once. If the server refuses an encrypted data
+//! connection, the worker tries once more with TLS 1.2, whose sessions can be resumed any number of times.
 //! Properties kept: a file is tried at most `retries + 1` times (and once more after a wrong partial file); an
 //! interruption ends every wait; the session is ended politely in every case.
 
@@ -43,14 +43,14 @@ impl Worker {
         Self { access: access.clone(), settings: settings.clone(), session: None }
     }
 
-    /// The same with at most so many bytes per second.
+    /// The same, limited to so many bytes per second.
     #[must_use]
     pub fn with_limit(mut self, limit: Option<Rate>) -> Self {
         self.settings.limit = limit;
         self
     }
 
-    /// The session, opened if there is none of use.
+    /// The session, opened if there is no usable one.
     ///
     /// # Errors
     /// As [`ClientSession::open`].
@@ -107,7 +107,7 @@ impl Worker {
         match got {
             Ok(outcome) => partial.finish().map(|()| outcome).map_err(ClientError::from),
             Err(error) => {
-                // A file that is wrong as a whole is worth nothing.
+                // No part of a file with a wrong checksum can be resumed.
                 if matches!(error, ClientError::Checksum { .. }) {
                     let _stays = partial.cut(0);
                 }
@@ -117,8 +117,8 @@ impl Worker {
         }
     }
 
-    /// Gets `remote` into what is no file: a pipe, a device. There, what was written cannot be taken back: nothing is
-    /// resumed, and only what failed before the first byte is tried again.
+    /// Gets `remote` into a pipe or device. Written bytes cannot be taken back there: nothing is resumed, and only a
+    /// failure before the first byte is tried again.
     ///
     /// # Errors
     /// The last attempt's.
@@ -132,7 +132,7 @@ impl Worker {
         let mut sink = Noticed { sink, taken: false };
         self.attempts(&mut watch, |session, _, watch| {
             let got = stream(session, remote, &mut sink, settings, watch);
-            // Only what is transient is tried again.
+            // Only transient errors are tried again.
             let again = !sink.taken;
             got.map_err(|error| match error {
                 error if again || !error.is_transient() => error,
@@ -141,8 +141,8 @@ impl Worker {
         })
     }
 
-    /// Makes the directories, each before what is in it. Gives those that are neither made nor there already, with the
-    /// server's refusal.
+    /// Creates the directories, parents first. Returns those that neither were created nor existed, with the server's
+    /// refusals.
     ///
     /// # Errors
     /// When the connection fails.
@@ -155,7 +155,7 @@ impl Worker {
             let failure = self.with_session(|session| {
                 let command = Command::Mkd(path.clone());
                 let reply = session.ask(&command)?;
-                // A refusal because the directory exists reads like any other.
+                // A refusal does not tell whether the directory exists already.
                 let there = reply.is_completion() || is_directory(session, path)?;
                 Ok((!there).then(|| ClientError::refused(&command, &reply)))
             })?;
@@ -187,7 +187,7 @@ impl Worker {
         })
     }
 
-    /// Lists and the like: `work` with a session, tried again where that may help.
+    /// Runs `work` with a session, and again after a transient failure; for listings and the like.
     ///
     /// # Errors
     /// The last attempt's.
@@ -198,7 +198,8 @@ impl Worker {
         self.attempts(&mut |_| (), |session, _, _| work(session))
     }
 
-    /// Tries `work`, which hears whether to resume what the attempt before left: `None` the first time.
+    /// Runs `work` until it succeeds or the retries are used up; its argument: whether to resume, `None` the first
+    /// time.
     fn attempts<T, W: FnMut(Event<'_>)>(
         &mut self,
         watch: &mut W,
@@ -233,7 +234,7 @@ impl Worker {
         }
     }
 
-    /// Whether a server refused a data connection perhaps because it did not resume the session: tickets ran out.
+    /// Whether a data connection may have been refused because it did not resume the TLS session: tickets ran out.
     fn wants_resumption(&self, error: &ClientError) -> bool {
         let encrypted = self.session.as_ref().is_some_and(|session| session.server().tls);
         encrypted && matches!(error, ClientError::Refused { reply, .. } if matches!(reply.code, 425 | 522))
@@ -254,7 +255,7 @@ impl Drop for Worker {
     }
 }
 
-/// A sink that knows whether it has had anything.
+/// A sink that remembers whether bytes were written to it.
 struct Noticed<'a> {
     sink: &'a mut (dyn Sink + Send),
     taken: bool,

@@ -1,7 +1,7 @@
 //! Users and certificate of a server, which can be changed while it runs.
 //!
-//! Properties kept: who logs in or begins TLS meets what counts at that moment, also over a connection that was made
-//! before; who has logged in, or encrypted, goes on as before; users and certificate change together.
+//! Properties kept: a login or TLS handshake uses the users and certificate of that moment, even on an older
+//! connection; sessions that have logged in or begun TLS go on unchanged; users and certificate change together.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -17,7 +17,7 @@ pub struct Admission {
     pub tls: Option<TlsConfig>,
 }
 
-/// Changes who is let in, from any thread; clones are the same.
+/// Changes users and encryption, from any thread; clones share the state.
 #[derive(Clone, Debug)]
 pub struct Door(Arc<Mutex<Arc<Admission>>>);
 
@@ -38,7 +38,7 @@ impl Door {
         Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Whether nothing is done without TLS.
+    /// Whether TLS is required.
     pub(super) fn requires_tls(&self) -> bool {
         self.now().tls.as_ref().is_some_and(|tls| tls.required)
     }

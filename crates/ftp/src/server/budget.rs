@@ -1,17 +1,18 @@
 //! Buffers of transfers, bounded together: the receive buffers of uploads, the send buffers of downloads.
 //!
-//! Problem: a buffer is memory that a client may make this host hold. Each alone is bounded by its policy or by
-//! the kernel's `tcp_rmem` and `tcp_wmem`; a crowd of transfers is not.
-//! Terms: all sizes are memory, as the kernel counts it. A transfer *wants* a buffer, and is *granted* one. It *holds* its
-//! grant, or what it has, if that is more: a receive buffer, which becomes smaller only when the offered window has been
-//! used up, or what is queued in a send buffer. Its *part* is the bound divided by the number of transfers, for the host
-//! or, if that is less, for its user. A transfer is *hungry* if its grant is less than it wants, and less than its part.
-//! Rules: a transfer is granted as much as it wants, as far as the others leave it; while one is hungry, no other is
-//! granted more than its part. Each asks again every few milliseconds (a sender ten times a second), one that stalls
-//! every few seconds, so the hungry are served soon.
-//! Properties kept: all that is held together stays within the bounds, but for [`Share::LEAST`] of each, which no transfer
-//! is denied; one that asks again after all others did has its part, if they could make their buffers smaller;
-//! memory that no other wants can be had; all is given back in the end.
+//! Problem: a buffer is memory that a client can make this host hold. Each buffer is bounded by its policy or by the
+//! kernel's `tcp_rmem` and `tcp_wmem`; the sum over many transfers is not.
+//! Terms: all sizes are memory, as the kernel counts it. A transfer *requests* a buffer, and gets a *grant*. It *holds*
+//! its grant or its present memory, whichever is more: the latter is a receive buffer, which shrinks only when the
+//! offered window has been used up, or the content of a send buffer. Its *part* is the bound divided by the number of
+//! transfers, for the host or for its user, whichever is less. A transfer is *hungry* if its grant is less than its
+//! request, and less than its part.
+//! Rules: a request is granted as far as the others leave memory; while one transfer is hungry, no other is granted
+//! more than its part. Each transfer asks again every few milliseconds (a sender ten times a second), a stalled one
+//! every few seconds, so hungry transfers are served soon.
+//! Properties kept: the sum of what is held stays within the bounds, except for [`Share::LEAST`] of each transfer,
+//! which is never denied; a transfer that asks again after all others did gets its part, if they could shrink their
+//! buffers; memory that no other transfer requests is available; every grant is given back at the end.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -30,15 +31,15 @@ const ENDLESS: Bytes = Bytes(1 << 60);
 /// Most memory that the receive buffers of uploads may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReceiveCaps {
-    /// Those of one user name together.
+    /// The buffers of one user name together.
     pub user: Bytes,
     /// All together.
     pub host: Bytes,
 }
 
 impl Default for ReceiveCaps {
-    /// As many transfers as [`super::BufferCaps`] is for: a window of 16 MiB takes twice as much memory at least. With the
-    /// kernel's usual 6 MiB, some twenty and eighty uploads of which none is touched.
+    /// For as many transfers as [`super::BufferCaps`]: a window of 16 MiB takes at least twice as much memory. With the
+    /// kernel's usual 6 MiB, some twenty uploads of a user and eighty in all stay unbounded.
     fn default() -> Self {
         Self { user: Bytes(128 << 20), host: Bytes(512 << 20) }
     }
@@ -77,7 +78,7 @@ pub(super) struct BudgetGrant {
 }
 
 impl Budget {
-    /// So much for each user name, and for all together.
+    /// A budget with these bounds for each user name, and for all together.
     pub(super) fn new(user: Bytes, host: Bytes) -> Self {
         Self { user: user.min(ENDLESS), host: host.min(ENDLESS), held: Arc::default() }
     }
@@ -98,7 +99,7 @@ impl Held {
 }
 
 impl BudgetGrant {
-    /// The memory to have now, instead of what was granted before; so far it has `buffer`.
+    /// Grants memory, in place of the grant before; `buffer`: what the transfer has now.
     pub(super) fn ask(&mut self, wanted: Bytes, buffer: Bytes) -> Bytes {
         let (user, host) = (self.budget.user, self.budget.host);
         let mut held = locked(&self.budget.held);

@@ -20,7 +20,7 @@ pub struct Config {
     pub listen: SocketAddr,
     /// The directory to serve.
     pub directory: PathBuf,
-    /// To whom.
+    /// The users to serve.
     pub users: Users,
     /// How data connections are made.
     pub data: DataConfig,
@@ -35,7 +35,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// Serves `directory` at `listen`, to anybody, for reading, with the kernel's own buffers.
+    /// Serves `directory` at `listen`, to anonymous users, for reading, with the kernel's own buffers.
     #[must_use]
     pub fn new(listen: SocketAddr, directory: impl Into<PathBuf>) -> Self {
         Self {
@@ -68,10 +68,10 @@ pub struct DataConfig {
 pub struct TlsConfig {
     /// Certificate and key.
     pub server: ServerTls,
-    /// Neither a login nor a transfer is possible without it.
+    /// Logins and transfers require TLS.
     pub required: bool,
-    /// A data connection must continue the control connection's TLS session: a peer with another one, also
-    /// from the client's own address, is not the client.
+    /// A data connection must continue the control connection's TLS session: a peer with another session, even from the
+    /// client's own address, is not the client.
     pub require_reuse: bool,
 }
 
@@ -115,15 +115,15 @@ impl TuningConfig {
 pub struct Limits {
     /// Sessions at once.
     pub sessions: usize,
-    /// Of these, from one IPv4 address or one IPv6 network of 64 bits.
+    /// Of these, sessions from one IPv4 address or one IPv6 network of 64 bits.
     pub sessions_per_address: usize,
     /// Wrong passwords in one session, after which it ends.
     pub passwords: u32,
     /// Bad commands before login, after which it ends: an HTTP client, or an attacker's experiments
     /// (ALPACA, CVE-2021-3618; vsftpd 3.0.4 has the same number).
     pub bad_commands: u32,
-    /// HASH computed at once, each of which takes a processor: one for each user at each address, the rest waits for its
-    /// turn.
+    /// HASH commands computed at once, each of which takes a processor; at most one for each user at each address.
+    /// Others wait for their turn.
     pub hashes: usize,
 }
 
@@ -150,10 +150,10 @@ pub struct Times {
     pub wrong_password: Duration,
     /// For transfers to end when the server stops.
     pub grace: Duration,
-    /// After the end of an upload in clear text whose length the client did not announce, for the control connection's
-    /// end to follow: then the client was killed, and the upload is not whole. It delays each such upload by so much
-    /// (or a round trip), less the time that the disk takes. Programs that were killed or interrupted were seen to take
-    /// up to 5 ms, on a busy host more than 10 ms.
+    /// Wait after an upload in clear text whose length the client did not announce: if the control connection ends
+    /// meanwhile, the client was killed, and the upload is incomplete. Each such upload is delayed by this time (or a
+    /// round trip, if longer), less the time that the disk takes. Measured between the two ends of killed or
+    /// interrupted programs: up to 5 ms, on a busy host more than 10 ms.
     pub hangup: Duration,
 }
 
@@ -194,7 +194,7 @@ pub enum ServeError {
     /// The system has no descriptors or threads left.
     #[error("cannot start: {0}")]
     System(#[from] std::io::Error),
-    /// A policy that does not size what a server receives.
+    /// A policy that does not size receive buffers.
     #[error("{0} is no rule for received files: write kernel, fixed:SIZE, drs, drs-ftp or sobas")]
     Policy(PolicyKind),
 }

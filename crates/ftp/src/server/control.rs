@@ -1,8 +1,8 @@
-//! The control connection: lines in, replies out, nothing waits for ever.
+//! The server's end of the control connection: lines in, replies out, every wait bounded.
 //!
-//! Properties kept: a line longer than [`crate::wire::MAX_LINE`] ends the session, so memory is bounded before
-//! anybody has logged in; a client that takes no replies is given up after a while; what was read in clear text
-//! never counts as having come over TLS (STARTTLS injection, CVE-2011-0411 and its siblings).
+//! Properties kept: a line longer than [`crate::wire::MAX_LINE`] ends the session, so memory is bounded before any
+//! login; a client that takes no replies is given up after a timeout; bytes read in clear text never count as having
+//! come over TLS (STARTTLS injection, CVE-2011-0411 and similar ones).
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -21,8 +21,8 @@ use crate::wire::{Lines, Reply, WireError};
 
 /// Bytes read at once; commands are short.
 const CHUNK: usize = 4_096;
-/// A client that vanished without a word is noticed after some minutes also during a long transfer, when
-/// address translation might otherwise forget the silent control connection, too.
+/// TCP keepalive: a client that vanished is noticed after some minutes, even during a long transfer. It also keeps
+/// address translators from forgetting a silent control connection.
 const KEEPALIVE: Duration = Duration::from_secs(60);
 
 /// The control connection of one session.
@@ -50,7 +50,7 @@ pub(super) enum Heard {
     Stop,
     /// The deadline has come.
     Late,
-    /// The client has gone.
+    /// The client has hung up.
     Closed,
     /// A line without an end.
     Endless,
@@ -137,7 +137,7 @@ impl Control {
         }
     }
 
-    /// Begins TLS; what the client has sent before is forgotten.
+    /// Begins TLS; discards everything that the client has sent before.
     pub(super) fn begin_tls(&mut self, tls: &ServerTls) -> Result<(), TlsError> {
         self.lines.clear();
         if let Some(tcp) = self.stream.take().and_then(Stream::into_plain) {
@@ -146,18 +146,18 @@ impl Control {
         Ok(())
     }
 
-    /// For waits that should end when the connection is shut down.
+    /// A handle for waits that should end when the connection is shut down.
     pub(super) fn as_fd(&self) -> io::Result<BorrowedFd<'_>> {
         self.stream.as_ref().map(AsFd::as_fd).ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 
-    /// For another thread to see whether the client is still there.
+    /// A watch by which another thread sees whether the client is still connected.
     pub(super) fn presence(&self) -> io::Result<Presence> {
         let stream = self.stream.as_ref().ok_or(io::ErrorKind::NotConnected)?;
         Presence::of(stream.tcp())
     }
 
-    /// The client has hung up, but something is still to be done: from now on there is nothing to hear of it.
+    /// Stops reading: the client has hung up while work is still to be done.
     pub(super) fn outlive(&mut self) {
         self.outlived = true;
     }
@@ -165,7 +165,7 @@ impl Control {
     /// Ends the connection politely.
     pub(super) fn end(&mut self) {
         if let Some(stream) = &mut self.stream {
-            // A client that has gone already needs no farewell.
+            // The client may have gone already.
             let _gone = stream.end_writing();
         }
     }

@@ -1,10 +1,10 @@
 //! Data connections, accepted from or made to the client alone.
 //!
 //! Source: RFC 2577 (bounce, port stealing), RFC 1579 (passive by default).
-//! Properties kept: a data connection's other end has the address of the control connection's; a waiting port
-//! is one that the system picks, or a random one of those allowed, is bound to the address that the client
-//! already talks to, and is closed as soon as one connection has come; the server connects only to the control
-//! connection's address, and to no port below 1024.
+//! Properties kept: a data connection's peer has the same address as the control connection's; a listening port is
+//! picked by the system, or at random from the allowed range, is bound to the address that the client already talks to,
+//! and is closed as soon as one connection has come; the server connects only to the control connection's peer, and to
+//! no port below 1024.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -20,7 +20,7 @@ const BIND_ATTEMPTS: usize = 64;
 /// Ports below are for services of the system: no data connection goes there.
 const FIRST_FREE_PORT: u16 = 1_024;
 
-/// How the next data connection comes about.
+/// How the next data connection is made.
 #[derive(Debug)]
 pub(super) enum Way {
     /// The client connects to this.
@@ -29,7 +29,7 @@ pub(super) enum Way {
     Active(SocketAddr),
 }
 
-/// Why no data connection came about.
+/// Why there is no data connection.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum DataError {
     #[error("no data connection came about within {seconds} s")]
@@ -70,7 +70,7 @@ pub(super) fn listen(
 /// An unpredictable port.
 fn random_of(ports: &RangeInclusive<u16>) -> u16 {
     let count = u64::from(ports.end() - ports.start()) + 1;
-    // Without random numbers the port can be foreseen; an attacker still needs the client's address.
+    // Without random numbers the port is predictable; an attacker still needs the client's address.
     let random = getrandom::u64().unwrap_or(0);
     ports.start() + u16::try_from(random % count).unwrap_or(0)
 }
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn a_client_that_does_not_take_the_connection_delays_no_end() {
-        // A listener whose queue is full: the system leaves what comes then without an answer.
+        // A listener with a full queue: the system does not answer further connections.
         let full = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
         full.bind(&SocketAddr::new(HERE, 0).into()).unwrap();
         full.listen(0).unwrap();

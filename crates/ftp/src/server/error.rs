@@ -1,4 +1,4 @@
-//! Errors of the served directory, in words that are fit for a reply: fixed here, never the client's.
+//! Errors of the served directory. Their texts are fixed, hold no bytes of the client, and can be sent in a reply.
 
 use std::io::{self, ErrorKind};
 
@@ -22,10 +22,10 @@ pub(super) enum StoreError {
     /// It must be empty.
     #[error("The directory is not empty.")]
     NotEmpty,
-    /// It is there already.
+    /// The name exists already.
     #[error("It exists already.")]
     Exists,
-    /// A path or name that no file can have.
+    /// The path or name is invalid.
     #[error("The name is too long or not allowed.")]
     Name,
     /// The name of an unfinished upload.
@@ -37,10 +37,10 @@ pub(super) enum StoreError {
     /// Another program has taken an upload's file away, or put another one in its place.
     #[error("The unfinished file was taken away.")]
     Lost,
-    /// The restart point lies beyond what is there.
+    /// The restart point lies beyond the end of the file.
     #[error("This is beyond the end of the file.")]
     Beyond,
-    /// No space, or beyond a quota.
+    /// No space on the disk, or beyond a quota.
     #[error("No space left.")]
     Full,
     /// Something else; the cause is for the log.

@@ -1,7 +1,7 @@
 //! Events of a server, for its log and its records.
 //!
-//! Properties kept: an event shows itself in one line; what clients chose (names, paths) is escaped in it, and
-//! no password is ever in one.
+//! Properties kept: an event is displayed as one line; texts from clients (names, paths) are escaped in it; no event
+//! has a password.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -11,7 +11,7 @@ use bufwise_mover::Report;
 use bufwise_policy::PolicyKind;
 use bufwise_units::Bytes;
 
-/// Hears what happens, on the threads where it happens: it should not block for long.
+/// Called with each event, on the thread on which it happens; should not block for long.
 pub type Observer = dyn Fn(&Event) + Send + Sync;
 
 /// Something that happened.
@@ -73,7 +73,7 @@ impl Event {
     pub fn is_warning(&self) -> bool {
         match self {
             Self::Refused { .. } | Self::LoginFailed { .. } | Self::Trouble { .. } => true,
-            // Clients end transfers early for reasons of their own: a part of a file was enough.
+            // Clients may end transfers early on purpose: a part of a file was enough.
             Self::LoggedIn { .. } | Self::Transfer(_) | Self::Changed { .. } | Self::Ended { .. } => false,
         }
     }
@@ -136,11 +136,11 @@ pub struct Transfer {
     pub tls: bool,
     /// Why it failed; `None`: it did not.
     pub failure: Option<String>,
-    /// The receiver's rule, of what was received.
+    /// The receiver's rule, for received files.
     pub policy: Option<PolicyKind>,
-    /// The size last requested by SBUF, as far as it was granted, or requested of the client by 126.
+    /// The buffer size that was granted last for an SBUF, or last requested of the client by 126.
     pub buffer_request: Option<Bytes>,
-    /// The report of the data connection, if there was one to the end.
+    /// The report of the data connection, if it came to its end.
     pub report: Option<Report>,
 }
 

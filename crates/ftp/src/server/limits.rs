@@ -1,15 +1,15 @@
-//! How many sessions, how often a password may be tried, and how much buffer memory peers may request.
+//! Limits of sessions, of password attempts, and of the buffer memory that peers may request.
 //!
-//! Source: RFC 2577, section 5 (password guessing); SBUF is a peer's request for our memory, so it is bounded
+//! Source: RFC 2577, section 5 (password guessing). SBUF is a peer's request for this host's memory, so it is bounded
 //! for a connection, for a user and for the host, and given back when the connection ends.
-//! Terms: an *origin* is an IPv4 address, or the first 64 bits of an IPv6 one, which one household commonly
-//! has for itself. A *stranger* is a session that has not logged in.
-//! Rules: where all sessions are taken, a newcomer has the place of the oldest stranger of the origin that has most of
-//! them, if those are more than its own has. Passwords are spaced for each origin and name, so that guesses at one name do
-//! not hold up another; beyond [`NAMES`] names of one origin the rest is spaced together.
-//! Properties kept: what a guard counts is given back when the guard is dropped, on every way out; attempts
-//! at one name are spaced also when they come over many connections at once; a name that does not exist is spaced like one
-//! that does; the table of origins is bounded.
+//! Terms: an *origin* is an IPv4 address, or the first 64 bits of an IPv6 address, which commonly belong to one
+//! household. A *stranger* is a session that has not logged in.
+//! Rules: when all places are taken, a newcomer replaces the oldest stranger of the origin with most strangers, if that
+//! origin has more of them than the newcomer's own. Password attempts are spaced for each origin and name, so that
+//! guesses at one name do not delay another; names of one origin beyond [`NAMES`] share one spacing.
+//! Properties kept: a guard gives back what it counts when it is dropped, on every path; attempts at one name are
+//! spaced even over many connections at once; unknown names are spaced like known ones; the table of origins is
+//! bounded.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, RandomState};
@@ -21,16 +21,16 @@ use bufwise_units::Bytes;
 
 use super::sync::{Mutex, MutexGuard};
 
-/// Failures of an origin are forgotten after so long without another one.
+/// Failures of an origin are forgotten after so long without a further failure.
 const FORGIVEN_AFTER: Duration = Duration::from_secs(600);
-/// Lines of attempts remembered at most; beyond, those that are due longest are forgotten.
+/// Most queues of attempts that are remembered; beyond, those that have been due longest are forgotten.
 const MAX_LINES: usize = 4_096;
-/// Names of one origin that have a line of their own: people behind one address, not a list of guesses.
+/// Names of one origin that have a queue of their own: enough for people behind one address, not for a list of guesses.
 const NAMES: usize = 16;
 /// The delay doubles with every failure up to so many times.
 const DOUBLINGS: u32 = 4;
 
-/// Whom a limit is for.
+/// The origin to which a limit applies.
 #[must_use]
 pub(super) fn origin(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
@@ -58,23 +58,23 @@ pub(super) struct Slots {
 #[derive(Default)]
 struct Taken {
     sessions: BTreeMap<u64, Holder>,
-    /// Of the next session; they are counted in the order in which they come.
+    /// Number of the next session, in the order of arrival.
     number: u64,
 }
 
-/// One that has a place.
+/// A session that has a place.
 struct Holder {
     peer: SocketAddr,
     /// Ends the session of a stranger.
     hang_up: Option<Box<dyn FnOnce() + Send>>,
 }
 
-/// Why there is no slot.
+/// Why there is no place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NoSlot {
     /// The server is full.
     Full,
-    /// This origin has all it may.
+    /// This origin has as many sessions as it may.
     Origin,
 }
 
@@ -89,8 +89,8 @@ impl Slots {
         Self { most, most_per_origin, taken: Arc::default() }
     }
 
-    /// A place for `peer`, and the stranger who had to leave for it. `hang_up` ends the session at once; it may come as
-    /// long as that has not logged in.
+    /// A place for `peer`, and the stranger that was ended for it. `hang_up` must end the new session at once; it may
+    /// be called until the session has logged in.
     pub(super) fn take(
         &self,
         peer: SocketAddr,
@@ -122,7 +122,7 @@ impl Slots {
 }
 
 impl Taken {
-    /// The stranger who leaves for one from `newcomer`.
+    /// The stranger that is ended for a session from `newcomer`.
     fn dispensable(&self, newcomer: IpAddr) -> Option<u64> {
         let strangers = || self.sessions.iter().filter(|(_, holder)| holder.hang_up.is_some());
         let mut origins: HashMap<IpAddr, usize> = HashMap::new();
@@ -165,13 +165,13 @@ pub(super) struct Attempts {
     lines: Mutex<HashMap<Line, Failures>>,
 }
 
-/// Those of one origin that wait for each other: the hash of a name, `None` for all names beyond [`NAMES`].
+/// Key of a queue of attempts: an origin and the hash of a name, `None` for all names beyond [`NAMES`].
 type Line = (IpAddr, Option<u64>);
 
 #[derive(Clone, Copy, Debug)]
 struct Failures {
     count: u32,
-    /// The next attempt may be looked at from here on.
+    /// When the next attempt may be checked.
     next: Instant,
 }
 
@@ -180,8 +180,8 @@ impl Attempts {
         Self { delay, names: RandomState::new(), lines: Mutex::default() }
     }
 
-    /// When an attempt at `name` that comes `now` may be looked at; `None`: not before `latest`. The attempt after it waits
-    /// in line behind it.
+    /// When an attempt at `name` that comes `now` may be checked; `None`: not before `latest`. Later attempts queue
+    /// behind it.
     pub(super) fn admit(
         &self,
         address: IpAddr,
@@ -193,7 +193,7 @@ impl Attempts {
         let line = self.line(&lines, address, name);
         let Some(failures) = lines.get_mut(&line) else { return Some(now) };
         let at = failures.next.max(now);
-        // Those who cannot wait do not make the line longer, or many of them would close it for hours.
+        // Attempts that cannot wait do not join the queue, or many of them would block it for hours.
         if at > latest {
             return None;
         }
@@ -201,7 +201,7 @@ impl Attempts {
         Some(at)
     }
 
-    /// An attempt at `name` failed; says from when on the next may come.
+    /// Notes that an attempt at `name` failed, and returns when the next one may be checked.
     pub(super) fn failed(&self, address: IpAddr, name: &str, now: Instant) -> Instant {
         let mut lines = locked(&self.lines);
         lines.retain(|_, failures| now < failures.next + FORGIVEN_AFTER);
@@ -229,7 +229,7 @@ impl Attempts {
     }
 }
 
-/// Buffer memory that peers have requested and got.
+/// Buffer memory granted to peers.
 #[derive(Clone, Debug)]
 pub(super) struct Ledger {
     caps: BufferCaps,
@@ -248,7 +248,7 @@ pub struct BufferCaps {
 }
 
 impl Default for BufferCaps {
-    /// 16 MiB fill 1 Gbit/s over 130 ms; the sums are what four and sixteen such transfers need.
+    /// 16 MiB fill 1 Gbit/s over 130 ms; the sums suffice for four and sixteen such transfers.
     fn default() -> Self {
         Self { connection: Bytes(16 << 20), user: Bytes(64 << 20), host: Bytes(256 << 20) }
     }
@@ -280,7 +280,7 @@ impl Ledger {
 }
 
 impl Grant {
-    /// As much of `request` as the caps leave, instead of what was granted before.
+    /// Grants as much of `request` as the caps leave, in place of the grant before.
     pub(super) fn ask(&mut self, request: Bytes) -> Bytes {
         let mut held = locked(&self.ledger.held);
         held.give_back(&self.user, self.bytes);

@@ -1,4 +1,4 @@
-//! The listening thread: takes connections in, turns away what is too much, ends everything in time.
+//! The listening thread: accepts connections, turns away those beyond the limits, ends all sessions in time.
 
 use std::io::{self, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -28,9 +28,9 @@ use crate::wire::Reply;
 
 /// Connections that may wait to be accepted.
 const ACCEPT_BACKLOG: i32 = 128;
-/// After an accept that failed for want of descriptors or memory.
+/// Pause after an accept that failed for lack of descriptors or memory.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(200);
-/// How often it is looked whether all sessions have ended.
+/// How often to check whether all sessions have ended.
 const END_POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// How long sessions that transfer nothing may take to end: for a farewell, not for a handshake that hangs.
 const FAREWELL_TIME: Duration = Duration::from_secs(1);
@@ -90,7 +90,7 @@ impl Server {
         self.shared.door.clone()
     }
 
-    /// Serves until told to stop, and until then all sessions have ended or their time is over.
+    /// Serves until told to stop, and then until all sessions have ended or their time is over.
     ///
     /// # Errors
     /// The system's, when waiting for connections is not possible any more.
@@ -138,7 +138,7 @@ impl Server {
     fn admit(&self, stream: TcpStream, peer: SocketAddr) {
         let other = stream.try_clone();
         let hang_up = move || {
-            // Without a descriptor for it the session ends when its time is over.
+            // Without a descriptor for the bell, the session ends when its time is over.
             let _ended = other.and_then(|stream| stream.shutdown(Shutdown::Both));
         };
         match self.shared.slots.take(peer, hang_up) {
@@ -171,20 +171,20 @@ impl Server {
             NoSlot::Origin => ("it has too many sessions", "Too many sessions from your address."),
         };
         self.shared.tell(&Event::Refused { peer, reason });
-        // A fresh connection has room for a line; if not, the client hears of it by the end.
+        // A new connection has room for a line; if not, the client sees only the end.
         let _unheard =
             stream.set_nonblocking(true).and_then(|()| stream.write(&Reply::single(421, text).encode()));
     }
 }
 
-/// Only a rule for the receiver's side means anything to who receives.
+/// Accepts only policies for the receiver's side.
 fn check_policy(policy: PolicyKind) -> Result<(), ServeError> {
     if policy.side() == Side::Send { Err(ServeError::Policy(policy)) } else { Ok(()) }
 }
 
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-    // Sessions of a server before us, that linger in TIME_WAIT, are no obstacle.
+    // Connections of an earlier server that linger in TIME_WAIT must not prevent the start.
     socket.set_reuse_address(true)?;
     if address.ip().is_unspecified() && address.is_ipv6() {
         socket.set_only_v6(false)?;

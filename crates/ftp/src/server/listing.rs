@@ -1,7 +1,6 @@
-//! Directory listings as a stream of bytes, made line by line while they are sent.
+//! Directory listings as a stream of bytes, produced line by line while they are sent.
 //!
-//! Property kept: a directory of any size takes the memory of its names alone; a name that would break a line
-//! is left out.
+//! Properties kept: a directory of any size takes the memory of its names alone; a name with a line break is skipped.
 
 use std::io::{self, Read};
 use std::path::PathBuf;
@@ -12,14 +11,14 @@ use super::store::{Listed, Status};
 use super::users::Rights;
 use crate::wire::listing::{Entry, Facts, Kind, encode_ls, encode_mlsx};
 
-/// How lines look.
+/// Format of the lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
     /// LIST: as `ls -l`.
     Long,
     /// NLST: names alone.
     Names,
-    /// MLSD: facts, and which.
+    /// MLSD: with these facts.
     Facts(Facts),
 }
 
@@ -41,7 +40,7 @@ impl Listing {
         Self { entries, form, rights, prefix, now: SystemTime::now(), line: Vec::new(), at: 0 }
     }
 
-    /// The next line that can be written; `None` at the end.
+    /// The next line; `None` at the end.
     fn next_line(&mut self) -> Option<Vec<u8>> {
         loop {
             let (name, status) = self.entries.next()?;
@@ -74,7 +73,7 @@ impl Read for Listing {
     }
 }
 
-/// One line with its end; `None`: the name cannot stand in one.
+/// One line with its end; `None` if the name has a line break.
 pub(super) fn line(entry: &Entry, form: Form, now: SystemTime) -> Option<Vec<u8>> {
     let mut line = match form {
         Form::Long => encode_ls(entry, now).ok()?,
@@ -92,8 +91,8 @@ pub(super) fn line(entry: &Entry, form: Form, now: SystemTime) -> Option<Vec<u8>
 
 /// The entry of `name` in a listing.
 pub(super) fn entry(name: impl Into<PathBuf>, status: &Status, rights: Rights) -> Entry {
-    // RFC 3659, section 7.5.5: a file can be read, and appended to, removed, renamed, written; a directory be
-    // entered and listed, and have files made, be removed, be renamed, have directories made and files removed.
+    // RFC 3659, section 7.5.5. File: r read; a append, d delete, f rename, w write. Directory: e enter, l list; c
+    // create files, d delete, f rename, m make directories, p delete files in it.
     let perm = match (status.kind, rights) {
         (Kind::Dir | Kind::Link, Rights::Read) => "el",
         (Kind::Dir | Kind::Link, Rights::Write) => "cdeflmp",
@@ -110,12 +109,12 @@ pub(super) fn entry(name: impl Into<PathBuf>, status: &Status, rights: Rights) -
     }
 }
 
-/// Whether a name fits a pattern with `*` (any characters) and `?` (any one), as clients send for `mget`.
+/// Whether a name matches a pattern with `*` (any characters) and `?` (any one character), as clients send for `mget`.
 ///
-/// Takes at most the product of both lengths.
+/// Takes at most as many steps as the product of both lengths.
 pub(super) fn fits(pattern: &[u8], name: &[u8]) -> bool {
     let (mut p, mut n) = (0, 0);
-    // Where the last star stands, and how far the name had come there.
+    // Position of the last star, and of the name when that was reached.
     let mut star = None;
     while n < name.len() {
         match pattern.get(p) {

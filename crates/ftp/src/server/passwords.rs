@@ -1,12 +1,12 @@
-//! Passwords against their hashes, within bounded memory.
+//! Checks passwords against their hashes, within bounded memory.
 //!
-//! Problem: argon2 (RFC 9106) fills the memory that a hash names, 19 MiB by default, before anybody has logged in. A heap
-//! that has given back one such block keeps the next ones, for each of its arenas and in pieces: hundreds of logins left
-//! gigabytes behind.
-//! Rules: few hashes are computed at once, in buffers that one login hands to the next; the last one gives them back to
-//! the system. A buffer's capacity is more than glibc ever takes from its heap, so its pages go when it is freed.
-//! Properties kept: the memory of all is that of [`CONCURRENT`] hashes, whoever comes, and none when all is quiet; each
-//! wait has an end, and so has the queue.
+//! Problem: argon2 (RFC 9106) fills as much memory as the hash says, 19 MiB by default, before any login. After the
+//! first such block is freed, glibc's heap keeps later ones, for each of its arenas and in pieces: hundreds of logins
+//! left gigabytes behind.
+//! Rules: few hashes are computed at once, in buffers that one login passes to the next; the last login frees them. A
+//! buffer's capacity is above glibc's limit for heap allocations, so its pages return to the system when it is freed.
+//! Properties kept: the memory is at most that of [`CONCURRENT`] hashes, and none while no login runs; every wait is
+//! bounded, and the queue, too.
 
 use std::sync::PoisonError;
 use std::time::Instant;
@@ -19,7 +19,7 @@ use super::sync::{Condvar, Mutex};
 
 /// Passwords checked at once: each takes a processor.
 const CONCURRENT: usize = 2;
-/// Logins that may wait for their turn: some seconds' work.
+/// Logins that may wait for their turn: together some seconds of work.
 const MAX_WAITING: usize = 512;
 /// Least capacity of a buffer. glibc maps an allocation above 32 MiB (`DEFAULT_MMAP_THRESHOLD_MAX`) for itself; pages that
 /// are not used cost nothing.
@@ -39,7 +39,7 @@ pub(super) struct Checker {
 struct State {
     working: usize,
     waiting: usize,
-    /// Buffers of those who have finished, for the next ones.
+    /// Buffers of finished logins, for the next ones.
     spare: Vec<Vec<Block>>,
 }
 
@@ -49,7 +49,7 @@ impl Checker {
         Self { state: Mutex::new(state), left: Condvar::new() }
     }
 
-    /// Whether `hash` is that of `password`; waits for its turn until `latest`.
+    /// Whether `hash` belongs to `password`; waits for its turn until `latest`.
     pub(super) fn verify(&self, password: &[u8], hash: &str, latest: Instant) -> Result<bool, Crowded> {
         let mut memory = self.enter(latest)?;
         let right = is_right(password, hash, &mut memory).unwrap_or(false);
@@ -161,7 +161,7 @@ mod interleavings {
 
     #[test]
     fn shuttle_every_login_has_its_turn_few_at_a_time_and_the_memory_goes() {
-        // No wait ends by itself here: a wake-up that is lost is a deadlock, which shuttle tells.
+        // Waits have no time-out here: a lost wake-up becomes a deadlock, which shuttle reports.
         let body = || {
             let checker = Arc::new(Checker::new());
             let shared = Arc::clone(&checker);

@@ -1,10 +1,10 @@
-//! Paths as a session sees them: below the served directory, with `/` as its top.
+//! Paths as a session sees them: below the served directory, which is `/`.
 //!
-//! Properties kept: a path never has a `.` or `..` component, so by its text alone it stays below the top
-//! (links are the business of [`super::store`], which resolves every path below a directory descriptor); the
-//! names under which unfinished uploads are kept cannot be named by a client.
+//! Properties kept: a path never has a `.` or `..` component, so its text alone keeps it below the top
+//! ([`super::store`] handles links: it resolves every path below a directory descriptor); clients cannot name the files
+//! of unfinished uploads.
 //!
-//! We: `..` takes away a component of the text, also behind a link to a directory, as shells do.
+//! We: `..` removes a component of the text, even behind a link to a directory, as in shells.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -17,7 +17,7 @@ use super::error::StoreError;
 const PATH_MAX: usize = 4_096;
 /// Longest name in bytes that Linux's file systems take: `NAME_MAX`.
 const NAME_MAX: usize = 255;
-/// How the name of an unfinished upload ends; it begins with a dot.
+/// Suffix of an unfinished upload's name, which begins with a dot.
 const PARTIAL_SUFFIX: &str = ".bufwise-upload";
 
 /// An absolute path below the served directory.
@@ -31,7 +31,7 @@ impl VirtualPath {
         Self::default()
     }
 
-    /// Where `path` leads from here; an absolute one begins at the top, and `..` stops there.
+    /// `path` resolved from here; an absolute path begins at the top, and `..` does not go above it.
     ///
     /// # Errors
     /// [`StoreError::Name`] for a path that is too long, [`StoreError::Reserved`] for the name of an
@@ -56,7 +56,7 @@ impl VirtualPath {
         Ok(Self(components))
     }
 
-    /// The directory above; the top is above itself.
+    /// The parent directory; the top is its own parent.
     #[must_use]
     pub(super) fn parent(&self) -> Self {
         Self(self.0.split_last().map(|(_, above)| above.to_vec()).unwrap_or_default())
@@ -68,7 +68,7 @@ impl VirtualPath {
         self.0.last().map(OsString::as_os_str)
     }
 
-    /// For calls relative to the served directory: never empty, never absolute.
+    /// The path relative to the served directory: never empty, never absolute.
     #[must_use]
     pub(super) fn relative(&self) -> PathBuf {
         if self.0.is_empty() { PathBuf::from(".") } else { self.0.iter().collect() }
@@ -85,13 +85,13 @@ impl VirtualPath {
 }
 
 impl fmt::Display for VirtualPath {
-    /// Control characters and what is not UTF-8 escaped.
+    /// Escapes control characters and bytes that are not UTF-8.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&crate::wire::terminal::escape_for_terminal(&self.to_bytes()))
     }
 }
 
-/// The name under which an upload of `name` is kept until it is whole, in the same directory.
+/// The name of an unfinished upload of `name`, in the same directory.
 pub(super) fn partial_name(name: &OsStr) -> OsString {
     let room = NAME_MAX - PARTIAL_SUFFIX.len() - 1;
     let mut partial = b".".to_vec();

@@ -1,17 +1,17 @@
-//! Whether an upload's client is still there when its data has ended.
+//! Whether an upload's client is still connected when its data has ended.
 //!
-//! Problem: in stream mode the end of the data connection is the end of the file (RFC 959, section 3.4.1), and a client that
-//! is killed ends it no less. Its death ends the control connection as well, but not before: Linux closes what a killed
-//! program had open in no order to rely on, mostly the latest first, and that is the data connection. Seen over
-//! loopback: the control connection's end 2 to 20 us after the data's; of curl, lftp, tnftp and rclone, killed or
-//! interrupted, commonly within 1 ms; of an interrupted Python 5 ms; on a host with twice the work that it can do, once in
-//! 20 times more than 10 ms. Of a killed `curl --limit-rate`, 19 in 20 uploads looked finished to a server that looked
-//! at once.
-//! Rules: a length that was announced and came, or an end that was announced (TLS), is believed at once. Else the
-//! upload waits, from its end and while it is written to the disk: [`super::Times::hangup`], or a round trip where that is
-//! longer, as two packets that leave together arrive within less. A control connection that ends by then takes the
-//! upload with it, unless the client said QUIT before: then it just did not wait for the reply.
-//! Not covered: a control connection whose end is lost on the way and comes with a retransmission, after that time.
+//! Problem: in stream mode the end of the data connection is the end of the file (RFC 959, section 3.4.1), and a killed
+//! client ends that connection, too. Its control connection also ends, but not earlier: Linux closes the descriptors of
+//! a killed program in no guaranteed order, mostly the latest first, which is the data connection. Measured over
+//! loopback: the control connection ended 2 to 20 us after the data; for curl, lftp, tnftp and rclone, killed or
+//! interrupted, commonly within 1 ms; for an interrupted Python 5 ms; on a host with twice the work that it can do,
+//! more than 10 ms once in 20 times. For a killed `curl --limit-rate`, 19 of 20 uploads looked finished to a server
+//! that checked at once.
+//! Rules: an upload of the announced length, or with an announced end (TLS), is accepted at once. Otherwise the upload
+//! waits, from its end and while it is written to the disk, for [`super::Times::hangup`], or for a round trip if that
+//! is longer: two packets that leave together arrive within less. If the control connection ends by then, the upload
+//! fails, unless the client sent QUIT before: then it just did not wait for the reply. Not covered: an end of the
+//! control connection that is lost on the path and retransmitted after that time.
 
 use std::io;
 use std::net::TcpStream;
@@ -23,17 +23,17 @@ use super::running::Link;
 
 /// `TCP_ESTABLISHED`: neither end has closed.
 const ESTABLISHED: u8 = 1;
-/// Most that a long path makes an upload wait: half way around the world and back.
+/// Longest wait that a long path causes: half way around the world and back.
 const MAX_RTT: Duration = Duration::from_millis(200);
 /// Time for the session's thread to read the last lines before the end of the control connection. No client waits then.
 const LAST_LINES_TIME: Duration = Duration::from_secs(1);
 
-/// Sees whether the client is still there.
+/// Watches whether the client is still connected.
 #[derive(Debug)]
 pub(super) struct Presence(TcpStream);
 
 impl Presence {
-    /// Of the client at the other end of this control connection.
+    /// Watches the client of this control connection.
     pub(super) fn of(control: &TcpStream) -> io::Result<Self> {
         Ok(Self(control.try_clone()?))
     }
@@ -44,8 +44,8 @@ impl Presence {
         rtt.map_or(hangup, |rtt| Duration::from_micros(rtt.0).min(MAX_RTT).max(hangup))
     }
 
-    /// Whether the client stays until `deadline`, or has said goodbye; false at once when the transfer is cancelled, as
-    /// the session's thread does on reading the control connection's end.
+    /// Whether the client stays connected until `deadline`, or has sent QUIT; false at once when the transfer is
+    /// cancelled, which the session's thread does when it reads the control connection's end.
     pub(super) fn lasts(&self, deadline: Instant, link: &Link) -> io::Result<bool> {
         link.cancel.pause(deadline)?;
         if self.has_ended() && !link.has_parted() {
@@ -54,7 +54,7 @@ impl Presence {
         Ok(!link.cancel.is_cancelled() && (link.has_parted() || !self.has_ended()))
     }
 
-    /// Whether the client has ended the control connection, though what it said before may still be to be read.
+    /// Whether the client has ended the control connection; its last lines may still be unread.
     fn has_ended(&self) -> bool {
         options::tcp_info(&self.0).map_or(true, |info| info.state != ESTABLISHED)
     }

@@ -1,4 +1,4 @@
-//! A transfer beside its session: the session's thread keeps the control connection, another moves the bytes.
+//! A running transfer: the session's thread serves the control connection, another thread moves the bytes.
 //!
 //! ```text
 //!   session's thread                         data thread
@@ -9,8 +9,8 @@
 //!         <------ outcome, bell -----------    the reply, and the line for the log
 //!     Running::outcome, next command
 //! ```
-//! Properties kept: there is always an outcome, also if the data thread should panic; nobody waits for a data
-//! thread that has not been told to end.
+//! Properties kept: there is always an outcome, even if the data thread panics; a session waits only for a data thread
+//! that has been told to end.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -39,12 +39,12 @@ struct State {
     outcome: Option<Outcome>,
 }
 
-/// How it ended.
+/// Outcome of a transfer.
 #[derive(Debug)]
 pub(super) struct Outcome {
-    /// For the client.
+    /// The reply to the client.
     pub(super) reply: Reply,
-    /// For the log, if it is worth a line.
+    /// The line for the log, if any.
     pub(super) event: Option<Event>,
 }
 
@@ -54,12 +54,12 @@ impl Link {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the client has said goodbye and hung up, without waiting for the end.
+    /// Whether the client has sent QUIT and hung up, without waiting for the end.
     pub(super) fn has_parted(&self) -> bool {
         self.parted.load(Ordering::Acquire)
     }
 
-    /// Tells the session how far it is.
+    /// Reports progress to the session.
     pub(super) fn progress(&self, progress: &Progress) {
         self.state().progress.put(progress);
         self.bell.ring();
@@ -71,7 +71,7 @@ impl Link {
     }
 }
 
-/// Ends the link when the data thread ends, whatever way it does.
+/// Ends the link when the data thread ends, by a panic, too.
 struct AtEnd(Arc<Link>);
 
 impl Drop for AtEnd {
@@ -105,12 +105,12 @@ impl Running {
         Ok(Self { link, thread })
     }
 
-    /// The client has said goodbye and hung up: it need not wait for the end.
+    /// Notes that the client has sent QUIT and hung up.
     pub(super) fn part(&self) {
         self.link.parted.store(true, Ordering::Release);
     }
 
-    /// Ends it soon.
+    /// Cancels the transfer.
     pub(super) fn cancel(&self) {
         self.link.cancel.cancel();
     }
@@ -119,17 +119,17 @@ impl Running {
         self.link.cancel.is_cancelled()
     }
 
-    /// How far it is, if that has been told since the last time.
+    /// The newest progress, if there is any since the last call.
     pub(super) fn progress(&self) -> Option<Progress> {
         self.link.state().progress.take()
     }
 
-    /// Whether it has ended.
+    /// Whether the transfer has ended.
     pub(super) fn has_ended(&self) -> bool {
         self.link.state().outcome.is_some()
     }
 
-    /// How it ended; waits for that.
+    /// Waits for the end; returns the outcome.
     pub(super) fn outcome(self) -> Outcome {
         // A panic has left an outcome behind, too.
         let _panicked = self.thread.join();

@@ -1,4 +1,4 @@
-//! One session: the state of a control connection, and what its lines do to it.
+//! One session: the state of a control connection, and the effect of each command.
 //!
 //! ```text
 //!   connected ── USER, PASS ──> logged in ── PASV/EPSV/PORT ── RETR/STOR/LIST.. ──> transfer runs
@@ -6,10 +6,10 @@
 //!       └── once, before or after ──┤                                                │ ABOR SBUF; later:
 //!                                   └─────────────── 226, 4xx, 5xx ──────────────────┘ the rest, in line
 //! ```
-//! Source: RFC 959, section 5; its section 4.2: what comes during a transfer waits in line, except what has to do
-//! with the transfer.
-//! Properties kept: each command gets one completing reply, in order; a transfer's is its own, whatever else
-//! was answered meanwhile; the session ends at the deadline of its state, and a transfer with it.
+//! Source: RFC 959, section 5; section 4.2: commands during a transfer wait for its end, except those about the
+//! transfer.
+//! Properties kept: each command gets one completing reply, in order; a transfer gets its own, whatever else was
+//! answered meanwhile; the session ends at the deadline of its state, and a transfer with it.
 
 mod agreed;
 mod files;
@@ -44,7 +44,7 @@ use crate::wire::{Command, Reply};
 
 /// Commands that may wait for the end of a transfer.
 const MAX_QUEUED_COMMANDS: usize = 32;
-/// A deadline that does not come before something else happens.
+/// A deadline beyond every other event.
 const NO_DEADLINE: Duration = Duration::from_secs(3_600);
 
 /// One session.
@@ -69,9 +69,9 @@ pub(super) struct ServerSession {
     facts: Facts,
     hash: HashKind,
     way: Option<Way>,
-    /// TYPE A: for listings alone, whose lines end as that wants in any case.
+    /// TYPE A: affects only listings, whose lines end in CR LF in any case.
     text: bool,
-    /// The receive buffer that it has been given already.
+    /// The receive buffer granted in advance.
     reserved: Option<BudgetGrant>,
     /// EPSV ALL: no other command for data connections will be accepted.
     only_epsv: bool,
@@ -87,15 +87,15 @@ pub(super) struct ServerSession {
     running: Option<Running>,
     tuned: Tuned,
     queue: VecDeque<Command>,
-    /// Commands after those in the queue, which were too many.
+    /// Commands beyond the queue's limit.
     excess: u32,
     /// ABORs that wait for the transfer's own end.
     aborting: usize,
-    /// The server stops: when transfers are given up.
+    /// The server stops: the time at which transfers are cancelled.
     stopping: Option<Instant>,
 }
 
-/// The session's fate after a command.
+/// Whether the session continues after a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
     Go,
@@ -142,7 +142,7 @@ impl ServerSession {
 
     /// Runs the session to its end.
     pub(super) fn run(mut self) {
-        // A client that takes no reply, or is gone, ends the session like everything else.
+        // A client that takes no reply, or has gone, ends the session.
         let _broken = self.talk();
         if let Some(running) = self.running.take() {
             running.cancel();
@@ -191,7 +191,7 @@ impl ServerSession {
         }
     }
 
-    /// The client has hung up. One that said QUIT before lets a transfer come to its own end (RFC 959, section 4.1.1).
+    /// Handles a client that has hung up. After QUIT a running transfer goes on to its end (RFC 959, section 4.1.1).
     fn outlives_client(&mut self) -> bool {
         let Some(running) = &self.running else { return false };
         let parted = self.queue.contains(&Command::Quit);
@@ -202,7 +202,7 @@ impl ServerSession {
         parted
     }
 
-    /// Does what has waited for the end of a transfer: commands, the server's end.
+    /// Handles what has waited for the end of a transfer: commands, and the server's stop.
     fn catch_up(&mut self) -> io::Result<Next> {
         while self.running.is_none() && self.stopping.is_none() {
             let Some(command) = self.queue.pop_front() else { break };
@@ -277,12 +277,12 @@ impl ServerSession {
         Ok(Next::End)
     }
 
-    /// Commands that have to do with the transfer are answered at once, others wait for its end.
+    /// During a transfer: answers commands about the transfer at once, and queues others until its end.
     fn during_transfer(&mut self, command: Command) -> io::Result<()> {
         match command {
             Command::Noop => self.reply(200, "Still busy with the transfer.")?,
             Command::Stat(None) => self.status_of_transfer()?,
-            // Those beyond wait in line like other commands.
+            // Further ones are queued like other commands.
             Command::Abor if self.aborting < MAX_QUEUED_COMMANDS => {
                 self.aborting += 1;
                 self.running.iter().for_each(Running::cancel);
@@ -297,7 +297,7 @@ impl ServerSession {
         Ok(())
     }
 
-    /// Does what a command says; no transfer runs.
+    /// Executes a command; no transfer runs.
     fn obey(&mut self, command: Command) -> io::Result<Next> {
         // RNTO must follow RNFR at once (RFC 959, section 5.4).
         let rename_from = self.rename_from.take();
@@ -337,7 +337,7 @@ impl ServerSession {
         Ok(Next::Go)
     }
 
-    /// Obeys commands that need no login; gives back the others.
+    /// Executes commands that need no login; returns the others.
     fn obey_anybody(&mut self, command: Command) -> io::Result<Result<Next, Command>> {
         match command {
             Command::User(name) => self.user(name)?,
@@ -369,7 +369,7 @@ impl ServerSession {
         event.into_iter().for_each(|event| self.server.tell(event));
     }
 
-    /// The session ends for a reason that the log should know.
+    /// Ends the session for a reason that is logged.
     fn ended(&self, reason: &str) {
         self.server.tell(&Event::Ended { peer: self.control.peer, reason: reason.to_owned() });
     }

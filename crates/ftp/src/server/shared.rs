@@ -22,7 +22,7 @@ pub(super) struct Shared {
     pub(super) ledger: Ledger,
     pub(super) receiving: Budget,
     pub(super) sending: Budget,
-    /// Turns of those who make sums.
+    /// Turns for computing sums.
     pub(super) turns: Turns,
     /// Data threads at work.
     pub(super) busy: AtomicUsize,
@@ -45,7 +45,7 @@ impl Shared {
     }
 }
 
-/// A data thread at work; counted until dropped.
+/// Counts a data thread until dropped.
 pub(super) struct Busy(Arc<Shared>);
 
 impl Busy {
@@ -66,9 +66,9 @@ impl Drop for Busy {
 pub struct Stop(pub(super) Arc<Bell>);
 
 impl Stop {
-    /// Sessions without a transfer end at once, those with one within [`super::Times::grace`].
+    /// Ends sessions without a transfer at once, those with a transfer within [`super::Times::grace`].
     pub fn stop(&self) {
-        // Never silenced: it wakes every session there is.
+        // The bell is never silenced, so it wakes every session.
         self.0.ring();
     }
 

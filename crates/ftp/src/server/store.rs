@@ -4,8 +4,8 @@
 //! We: paths are resolved by the kernel below a descriptor of the directory (cap-std: openat2 with
 //! `RESOLVE_BENEATH`), never checked first and opened later. Links that lead outside are refused at the
 //! moment of use.
-//! Properties kept: only regular files are opened, without waiting (a FIFO would block); an error says what
-//! is wrong in words fixed here, never in the client's.
+//! Properties kept: only regular files are opened, without waiting (a FIFO would block); error texts are fixed, and
+//! hold no bytes of the client.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -32,10 +32,10 @@ pub(super) struct Store {
 /// Kind, size and times of a file or directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Status {
-    /// Its kind. A link to a file is a file; one to a directory is shown as a link, so that no client that walks
-    /// the tree walks in circles; devices, sockets and FIFOs are [`Kind::Other`] and never opened.
+    /// Its kind. A link to a file counts as a file; a link to a directory as a link, so that clients do not walk in
+    /// circles; devices, sockets and FIFOs are [`Kind::Other`] and never opened.
     pub kind: Kind,
-    /// Length in bytes; of an unfinished upload, what has arrived.
+    /// Length in bytes; of an unfinished upload, the bytes that have arrived.
     pub size: u64,
     /// When its content last changed, if the file system says so.
     pub modified: Option<SystemTime>,
@@ -66,8 +66,8 @@ impl Store {
         Ok(Self { top: Dir::open_ambient_dir(directory, ambient_authority())? })
     }
 
-    /// The status of `path`; of a file that is not there but whose upload was interrupted, those of what has
-    /// arrived if `with_partial`, so that a client can resume.
+    /// The status of `path`; if there is no such file but an interrupted upload of it, and `with_partial`, the status
+    /// of that, so that a client can resume.
     ///
     /// # Errors
     /// As [`StoreError`] says.
@@ -90,7 +90,7 @@ impl Store {
         self.open_file(&path.relative())
     }
 
-    /// Opens what has arrived of a file whose upload was interrupted.
+    /// Opens the partial file of an interrupted upload.
     ///
     /// # Errors
     /// As [`StoreError`] says.
@@ -102,7 +102,8 @@ impl Store {
     fn open_file(&self, path: &Path) -> Result<(File, Status), StoreError> {
         let mut options = OpenOptions::new();
         options.read(true).custom_flags((OFlag::O_NONBLOCK | OFlag::O_NOCTTY).bits());
-        // Looked at first, so that no device is ever opened, and again, for what was opened is what counts.
+        // Checked before opening, so that no device is ever opened, and again afterwards: the file opened may be
+        // another.
         if Status::of(&self.top.metadata(path)?).kind != Kind::File {
             return Err(StoreError::NotAFile);
         }
@@ -123,7 +124,7 @@ impl Store {
         Upload::begin(self.directory(&path.parent())?, name, start)
     }
 
-    /// Whether a directory is there, and can be listed.
+    /// Checks that a directory exists and can be listed.
     ///
     /// # Errors
     /// As [`StoreError`] says.
@@ -148,7 +149,7 @@ impl Store {
         Ok(Listed { directory, names: names.into_iter() })
     }
 
-    /// Makes a directory, which is on the disk then: files that are stored in it would be lost with it.
+    /// Creates a directory and synchronises it to the disk, because files stored in it would be lost with it.
     ///
     /// # Errors
     /// As [`StoreError`] says.
@@ -166,8 +167,8 @@ impl Store {
         Ok(self.top.remove_dir(path.relative())?)
     }
 
-    /// Removes a file (of a link the link itself), or what an interrupted upload of it has left; not what a running one
-    /// writes.
+    /// Removes a file (for a link, the link itself), or the partial file of an interrupted upload, not of a running
+    /// one.
     ///
     /// # Errors
     /// As [`StoreError`] says.
@@ -181,7 +182,7 @@ impl Store {
         }
     }
 
-    /// Gives a file or directory another name; a file of that name is replaced.
+    /// Renames a file or directory; replaces a file of the new name.
     ///
     /// # Errors
     /// As [`StoreError`] says.
@@ -213,9 +214,9 @@ impl Store {
     }
 }
 
-/// A directory being listed: names in order of their bytes, with what is known of each.
+/// A directory being listed: names in the order of their bytes, each with its status.
 ///
-/// Entries that have vanished meanwhile, and links that lead nowhere or outside, are left out.
+/// Entries that have vanished meanwhile, and links that lead to nothing or outside, are skipped.
 #[derive(Debug)]
 pub(super) struct Listed {
     directory: Dir,

@@ -1,7 +1,7 @@
-//! Sums of files (HASH), made on the data thread.
+//! Sums of files (HASH), computed on the data thread.
 //!
-//! Holes of a sparse file are zeros, as they are to all who read it; they are summed and not read.
-//! Property kept: a sum is of the length that the file had when it was asked for, or it fails.
+//! Holes of a sparse file are zeros for every reader; their zeros are summed without reading.
+//! Property kept: a sum covers the length that the file had when the sum was asked for, or it fails.
 
 use std::fs::File;
 use std::io;
@@ -82,7 +82,7 @@ struct Summing<'a> {
     size: u64,
     /// Bytes summed so far.
     at: u64,
-    /// The data that are next, or that `at` is in; before them is a hole.
+    /// The next range of data, or the one that contains `at`; before it is a hole.
     data: Range<u64>,
     hasher: Hasher,
     buffer: Vec<u8>,
@@ -117,7 +117,7 @@ impl<'a> Summing<'a> {
         Ok(())
     }
 
-    /// The data from `at` on; where the file system does not tell, all there is.
+    /// The next range of data from `at` on; the whole rest where the file system does not report holes.
     fn next_data(&self) -> Result<Range<u64>, NoSum> {
         let seek = |from: u64, whence| {
             let found = i64::try_from(from)

@@ -1,8 +1,8 @@
 //! Locks and threads of the state that sessions share: the standard ones, or with the feature `shuttle` those of shuttle, which
 //! runs threads in thousands of orders (`make test`, `scripts/sanitize threads`) and prints one that fails.
 //!
-//! shuttle sees neither poll(2) nor files. Threads that wait there, or work on files that others share, therefore say so:
-//! [`wait_for`] and [`moment`] are where it may run another thread.
+//! shuttle sees neither poll(2) nor files. Threads that wait in poll(2), or work on shared files, therefore call
+//! [`wait_for`] and [`moment`], at which shuttle may run another thread.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -34,7 +34,7 @@ pub(super) fn wait_for(bell: &Bell, cancel: &Cancel, deadline: Instant) -> io::R
     cancel.wait(bell.as_fd(), PollFlags::POLLIN, deadline)
 }
 
-/// The same without a deadline: a ring that never comes ends the test, by its number of steps.
+/// The same without a deadline: if the bell is never rung, the test fails by its number of steps.
 #[cfg(feature = "shuttle")]
 pub(super) fn wait_for(bell: &Bell, cancel: &Cancel, _deadline: Instant) -> io::Result<bool> {
     loop {
@@ -46,7 +46,7 @@ pub(super) fn wait_for(bell: &Bell, cancel: &Cancel, _deadline: Instant) -> io::
     }
 }
 
-/// Between two system calls on files that other sessions may change in between.
+/// Marks a point between two system calls on files at which other sessions may change them.
 pub(super) fn moment() {
     #[cfg(feature = "shuttle")]
     thread::yield_now();

@@ -1,12 +1,12 @@
-//! Turns of those who make sums (HASH).
+//! Turns for computing sums (HASH).
 //!
-//! Problem: a sum takes a processor for as long as its file is, a terabyte's many minutes, and a file with holes is as long
-//! as anybody says. Two such files in all places keep everybody else from the small ones.
-//! Terms: a *party* is a user name at one origin: all who come without a name are not one user.
-//! Rules: a turn is for some bytes, after which the sum gets in line again. Few turns run at once, one of each party; the
-//! next one is of the party that has waited longest since its last.
-//! Properties kept: with any number of sums no more processors are taken; one party, however many sums it wants, leaves the
-//! others all turns but one at a time; the line has an end.
+//! Problem: a sum takes a processor in proportion to the file's length, many minutes for a terabyte, and a file with
+//! holes can have any length. Sums of such files in all places would keep other users from sums of small files.
+//! Terms: a *party* is a user name at one origin, so that anonymous users of different origins are different parties.
+//! Rules: a turn covers some bytes, after which the sum queues again. Few turns run at once, at most one of each party;
+//! the next turn goes to the party that has waited longest since its last.
+//! Properties kept: the number of processors in use is bounded for any number of sums; one party takes at most one turn
+//! at a time, however many sums it requests; the queue is bounded.
 
 use std::collections::HashMap;
 use std::io;
@@ -20,9 +20,9 @@ use bufwise_mover::wake::Bell;
 use super::limits::{locked, origin};
 use super::sync::{Mutex, wait_for};
 
-/// Sums in line, for each that is made at once.
+/// Queued sums, for each sum that may be computed at once.
 const WAITING: usize = 128;
-/// A wait that does not end before something else happens; then it begins anew.
+/// A wait beyond every other event; it starts again if it ends.
 const LONG: Duration = Duration::from_secs(3_600);
 
 /// A user name at one origin.
@@ -41,7 +41,7 @@ impl Party {
 /// All turns; clones are the same.
 #[derive(Clone, Debug)]
 pub(super) struct Turns {
-    /// At once.
+    /// Turns that may run at once.
     most: usize,
     line: Arc<Mutex<Line>>,
 }
@@ -52,7 +52,7 @@ struct Line {
     waiting: Vec<(Party, Arc<Bell>)>,
     /// Turns that have ended.
     count: u64,
-    /// When the last turn of each party ended, or it came, as such a count; of those in line or at work.
+    /// For each party in the queue or at work: the count of ended turns when its last turn ended, or when it came.
     last: HashMap<Party, u64>,
 }
 
@@ -68,7 +68,7 @@ impl Turns {
         Self { most, line: Arc::default() }
     }
 
-    /// Whether one more would find no place in line.
+    /// Whether the queue is full.
     pub(super) fn are_full(&self) -> bool {
         locked(&self.line).waiting.len() >= self.most * WAITING
     }
@@ -95,7 +95,7 @@ impl Line {
         self.call(most);
     }
 
-    /// Calls the next ones.
+    /// Gives free turns to the next parties.
     fn call(&mut self, most: usize) {
         while self.working.len() < most {
             let free =
@@ -107,7 +107,7 @@ impl Line {
         }
     }
 
-    /// Whether the one with this `bell` has been called; if not, it is in line no longer.
+    /// Whether the sum with this `bell` has got its turn; if not, removes it from the queue.
     fn leave_line(&mut self, bell: &Arc<Bell>) -> bool {
         let waiting = self.waiting.iter().position(|(_, other)| Arc::ptr_eq(other, bell));
         if let Some(at) = waiting {

@@ -1,19 +1,19 @@
-//! An upload: nothing half-written ever stands under the final name.
+//! Uploads: the final name never stands for an incomplete file.
 //!
-//! Bytes go to a file of a reserved name in the same directory (`.NAME.bufwise-upload`). When all have come it
-//! is written to the disk (fsync) and takes the final name in one step (rename).
+//! Bytes go to a file of a reserved name in the same directory (`.NAME.bufwise-upload`). When all bytes have come, the
+//! file is written to the disk (fsync) and renamed to the final name in one step.
 //!
 //! After an interruption:
-//! - The name was new: the bytes that came stay under the reserved name. SIZE of the final name tells their
-//!   number to users who may write, and `REST n` with STOR, or APPE, goes on from there.
-//! - A file of that name was there: it stays as it was, and what came is dropped; a client that asks for SIZE
-//!   learns of the old file, and must not go on in the middle of a new one.
-//! - The disk was full: what came is dropped in any case, to give the room back.
+//! - If the final name was new, the partial file stays under the reserved name. SIZE of the final name reports its
+//!   length to users who may write, and `REST n` with STOR, or APPE, resumes there.
+//! - If the final name existed, that file stays unchanged, and the new bytes are dropped: a client that asks for SIZE
+//!   sees the old file, and must not resume a new one at that offset.
+//! - If the disk was full, the new bytes are dropped in any case, to free the space.
 //!
-//! To go on in, or to append to, a file that is there, its beginning is copied first (shared on file systems
-//! that can), so that this, too, becomes visible in one step.
-//! Properties kept: one upload of a name at a time (a lock on the reserved file, without which nobody removes it); an
-//! upload renames and removes no file but its own; a file that replaces another has its permissions.
+//! To resume in, or append to, an existing file, its beginning is copied first (shared on file systems that can), so
+//! that this change, too, becomes visible in one step.
+//! Properties kept: one upload of a name at a time (a lock on the reserved file, which only the lock's holder removes);
+//! an upload renames and removes only its own file; a file that replaces another gets its permissions.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, TryLockError};
@@ -36,13 +36,13 @@ const LOCK_ATTEMPTS: u32 = 8;
 pub(super) enum Start {
     /// A new file, or one that replaces another.
     New,
-    /// At this byte of what is there.
+    /// At this byte of the existing file or partial file.
     At(u64),
-    /// At the end of what is there.
+    /// At the end of the existing file or partial file.
     Append,
 }
 
-/// A file on its way in.
+/// A running upload.
 #[derive(Debug)]
 pub(super) struct Upload {
     directory: Dir,
@@ -50,9 +50,9 @@ pub(super) struct Upload {
     partial: OsString,
     file: File,
     offset: u64,
-    /// There was no file of that name when it began.
+    /// There was no file of that name when the upload began.
     is_new: bool,
-    /// The file of that name, whose beginning is still to be copied.
+    /// The existing file of that name, whose beginning is still to be copied.
     base: Option<File>,
     state: State,
 }
@@ -66,7 +66,7 @@ enum State {
 
 impl Upload {
     pub(super) fn begin(directory: Dir, name: &OsStr, start: Start) -> Result<Self, StoreError> {
-        // Whatever else has that name is in the way, and nothing is made.
+        // Anything but a regular file under that name is an error; nothing is created.
         existing(&directory, name)?;
         let partial = partial_name(name);
         moment();
@@ -86,8 +86,8 @@ impl Upload {
         Ok(upload)
     }
 
-    /// Looks at what is there, and prepares the file for what will come. The lock is held by now: the upload that held it
-    /// before may have made a file of that name since [`Upload::begin`] looked.
+    /// Prepares the reserved file. The lock is held, and the final name is checked again: the upload that held the lock
+    /// before may have created it since [`Upload::begin`] checked.
     fn look(&mut self, start: Start) -> Result<(), StoreError> {
         let existing = existing(&self.directory, &self.name)?;
         self.is_new = existing.is_none();
@@ -108,14 +108,14 @@ impl Upload {
         Ok(())
     }
 
-    /// The byte at which what is received begins.
+    /// The offset of the first received byte.
     #[must_use]
     pub(super) fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// The file to write to, positioned where the upload begins. Copies the beginning of the file that is
-    /// there, if the upload goes on in one: that takes a while for a large one.
+    /// The file to write to, positioned where the upload begins. Copies the beginning of the existing file first, if
+    /// the upload continues it; this takes long for a large file.
     ///
     /// # Errors
     /// The system's.
@@ -131,10 +131,10 @@ impl Upload {
         Ok(&mut self.file)
     }
 
-    /// All bytes seem to have come: onto the disk, and, if that is true still, under the final name.
+    /// Writes the file to the disk and, if `is_true` still holds then, gives it the final name.
     ///
     /// # Errors
-    /// The system's, and that of `is_true`; the file that was there before is untouched then.
+    /// The system's, and that of `is_true`; the existing file is untouched then.
     pub(super) fn finish(mut self, is_true: impl FnOnce() -> io::Result<bool>) -> Result<bool, StoreError> {
         let finished = self.complete(is_true).map_err(|error| self.note(error))?;
         if finished {
@@ -154,17 +154,17 @@ impl Upload {
         moment();
         self.directory.rename(&self.partial, &self.directory, &self.name)?;
         moment();
-        // So that the name is on the disk, too, when the client hears of it.
+        // The name must be on the disk, too, before the client gets the reply.
         self.directory.open(".")?.sync_all()?;
         Ok(true)
     }
 
-    /// Whether the reserved name is still that of its file: programs that do not heed the lock may change that.
+    /// Whether the reserved name still belongs to this file: programs that ignore the lock may change that.
     fn is_in_place(&self) -> io::Result<bool> {
         is_named(&self.directory, &self.partial, &self.file)
     }
 
-    /// Takes note of why the upload fails: when the disk is full, what came will be dropped.
+    /// Notes why the upload fails: if the disk is full, the bytes will be dropped.
     #[must_use]
     pub(super) fn note(&mut self, error: StoreError) -> StoreError {
         if matches!(error, StoreError::Full) {
@@ -190,7 +190,7 @@ impl Drop for Upload {
     }
 }
 
-/// Removes what an interrupted upload of `name` has left.
+/// Removes the partial file of an interrupted upload of `name`.
 ///
 /// # Errors
 /// [`StoreError::Busy`] while an upload holds it; the system's.
@@ -201,7 +201,7 @@ pub(super) fn remove_unfinished(directory: &Dir, name: &OsStr) -> Result<(), Sto
     Ok(directory.remove_file(partial)?)
 }
 
-/// The regular file of that name, if there is one; anything else of that name is in the way.
+/// The regular file of that name, if there is one; an error if the name belongs to anything else.
 fn existing(directory: &Dir, name: &OsStr) -> Result<Option<File>, StoreError> {
     match directory.symlink_metadata(name) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -216,7 +216,7 @@ fn existing(directory: &Dir, name: &OsStr) -> Result<Option<File>, StoreError> {
     }
 }
 
-/// Opens the reserved file and locks it; makes it if it is not there and `create`.
+/// Opens the reserved file and locks it; creates it if it is missing and `create`.
 fn lock(directory: &Dir, partial: &OsStr, create: bool) -> Result<File, StoreError> {
     for _ in 0..LOCK_ATTEMPTS {
         let mut options = OpenOptions::new();
@@ -233,7 +233,7 @@ fn lock(directory: &Dir, partial: &OsStr, create: bool) -> Result<File, StoreErr
             return Err(StoreError::NotAFile);
         }
         moment();
-        // The former holder of the lock may have finished, and this be the final file by now.
+        // The former holder of the lock may have finished: then this is the final file by now.
         if is_named(directory, partial, &file)? {
             return Ok(file);
         }
@@ -241,7 +241,7 @@ fn lock(directory: &Dir, partial: &OsStr, create: bool) -> Result<File, StoreErr
     Err(StoreError::Busy)
 }
 
-/// Whether `name` is that of this very file.
+/// Whether `name` refers to this file (the same inode).
 fn is_named(directory: &Dir, name: &OsStr, file: &File) -> io::Result<bool> {
     use cap_std::fs::MetadataExt as _;
     let open = file.metadata()?;

@@ -1,8 +1,8 @@
 //! Users: names, passwords, rights.
 //!
-//! The file has one user a line, `NAME:HASH:ro` or `NAME:HASH:rw`, where HASH is what `bufwise serve
-//! --hash-password` prints: argon2id (RFC 9106) with its parameters and salt. Empty lines and lines that
-//! begin with `#` do not count.
+//! The file has one user per line, `NAME:HASH:ro` or `NAME:HASH:rw`, where HASH is the output of `bufwise serve
+//! --hash-password`: argon2id (RFC 9106) with its parameters and salt. Empty lines and lines that begin with `#` are
+//! ignored.
 //!
 //! Properties kept: a name that does not exist costs as much time as a wrong password; few hashes are
 //! computed at once (`passwords.rs`); a file that others can read is refused.
@@ -24,10 +24,10 @@ use super::passwords::{Checker, Crowded};
 const MAX_USER_NAME: usize = 64;
 /// Largest file of users; some 10,000 users.
 const MAX_USERS_FILE: u64 = 2 << 20;
-/// The names of those who have no name.
+/// The names of the public login.
 const ANONYMOUS: [&str; 2] = ["anonymous", "ftp"];
 
-/// Why there are no users.
+/// Why users cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum UsersError {
     /// The file cannot be read.
@@ -38,7 +38,7 @@ pub enum UsersError {
         /// The system's answer.
         source: io::Error,
     },
-    /// Others could read the hashes, or change them.
+    /// Other users can read or change the file.
     #[error("{file} can be read by everyone or written by others (mode {mode:03o}): chmod 600 {file}")]
     Open {
         /// The file.
@@ -79,11 +79,11 @@ pub struct User {
     pub rights: Rights,
 }
 
-/// All who may log in.
+/// The users who may log in.
 pub struct Users {
     named: BTreeMap<String, Entry>,
     anonymous: Option<Rights>,
-    /// The hash that passwords of unknown names are checked against.
+    /// The hash against which passwords of unknown names are checked.
     decoy: String,
 }
 
@@ -114,10 +114,10 @@ impl Users {
         Self { named: BTreeMap::new(), anonymous: None, decoy: DECOY.to_owned() }
     }
 
-    /// Those in `file`.
+    /// The users in `file`.
     ///
     /// # Errors
-    /// [`UsersError`], also when the file is not safe from others.
+    /// [`UsersError`], also when other users can read or change the file.
     pub fn from_file(file: &Path) -> Result<Self, UsersError> {
         let shown = file.display().to_string();
         let failed = |source| UsersError::Read { file: shown.clone(), source };
@@ -169,7 +169,7 @@ impl Users {
         if self.named.contains_key(name) {
             return Err(format!("{name} is there twice"));
         }
-        // The decoy costs what a true one does.
+        // The decoy must cost as much time as a real hash.
         if self.named.is_empty() {
             self.decoy = hash.to_owned();
         }
@@ -177,25 +177,25 @@ impl Users {
         Ok(())
     }
 
-    /// Adds those of `others` whose names are not there.
+    /// Adds those users of `others` whose names are new.
     pub fn add_missing(&mut self, others: &Self) {
         for (name, entry) in &others.named {
             self.named.entry(name.clone()).or_insert_with(|| entry.clone());
         }
     }
 
-    /// Whether the name is there.
+    /// Whether there is a user of that name.
     #[must_use]
     pub fn contains(&self, name: &str) -> bool {
         self.named.contains_key(name)
     }
 
-    /// Keeps those alone whose names `keep` says.
+    /// Keeps only the users for whose names `keep` is true.
     pub fn retain(&mut self, keep: impl Fn(&str) -> bool) {
         self.named.retain(|name, _| keep(name));
     }
 
-    /// Lets those write whose names `may` says; they are not made to read only by it.
+    /// Lets users write for whose names `may` is true; takes no rights away.
     pub fn let_write(&mut self, may: impl Fn(&str) -> bool) {
         for (name, entry) in &mut self.named {
             if may(name) {
@@ -226,11 +226,11 @@ impl Users {
         self.anonymous.is_some() && ANONYMOUS.iter().any(|known| known.eq_ignore_ascii_case(name))
     }
 
-    /// The user, if the password is right. Takes a tenth of a second or so, whatever the answer, and waits for its turn
-    /// until `latest`.
+    /// The user, if the password is right. Takes about 0.1 s, whatever the answer, and waits for its turn until
+    /// `latest`.
     ///
     /// # Errors
-    /// [`Crowded`]: it did not come, for too many others wait.
+    /// [`Crowded`] when too many others wait for their turn.
     pub fn check(&self, name: &str, password: &[u8], latest: Instant) -> Result<Option<User>, Crowded> {
         if let Some(rights) = self.anonymous.filter(|_| self.is_anonymous(name)) {
             return Ok(Some(User { name: ANONYMOUS[0].to_owned(), rights }));
@@ -272,7 +272,7 @@ pub fn check_name(name: &str) -> Result<(), String> {
 const DECOY: &str =
     "$argon2id$v=19$m=19456,t=2,p=1$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
 
-/// One for the process, whose memory it is about: users may have been read anew meanwhile.
+/// One instance per process, because it bounds the process's memory, even when users are read again.
 static CHECKER: Checker = Checker::new();
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! The work of the data thread: it sends a file, receives one, sends a listing.
+//! The work of the data thread: sends a file, receives a file, sends a listing.
 //!
-//! Properties kept: a received file gets its name only when all of it has come and the client is still there, as far as
-//! that can be known ([`super::presence`]); the reply says what went wrong by its code, and the log by words.
+//! Properties kept: a received file gets its name only when all of it has come and the client is still connected, as
+//! far as that can be known ([`super::presence`]); the reply's code tells the kind of an error, the log its cause.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -28,10 +28,10 @@ use crate::wire::Reply;
 pub(super) struct Channel {
     pub(super) server: Arc<Shared>,
     pub(super) way: Way,
-    /// With what it is made, where that is for us to do.
+    /// The options, for a connection that this end makes.
     pub(super) sockets: Sockets,
     pub(super) peer: IpAddr,
-    /// Encrypted, if this is there.
+    /// TLS, if the connection is encrypted.
     pub(super) tls: Option<ServerTls>,
 }
 
@@ -53,7 +53,7 @@ enum Failure {
 }
 
 impl Failure {
-    /// Bytes that had been moved when it failed, as far as that is known.
+    /// Bytes moved before the failure, as far as known.
     fn moved(&self) -> u64 {
         match self {
             Self::Move(
@@ -140,8 +140,8 @@ pub(super) fn send(
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Announced {
     pub(super) bytes: Option<u64>,
-    /// Of the bytes that will come, as our own clients mean it. The number of others may be rounded, or that of the
-    /// whole of a file that is resumed.
+    /// Length of the bytes that will come, as clients of bufwise announce it. Other clients may announce a rounded
+    /// number, or the length of the whole file when they resume one.
     pub(super) is_exact: bool,
 }
 
@@ -150,18 +150,18 @@ impl Announced {
         self.bytes.filter(|_| self.is_exact)
     }
 
-    /// Whether `received` bytes from `offset` on are what was announced, whichever way it was meant.
+    /// Whether `received` bytes from `offset` on are as many as announced, for the part or for the whole file.
     fn is_met(&self, offset: u64, received: u64) -> bool {
         self.bytes.is_some_and(|bytes| bytes == received || bytes == offset + received)
     }
 }
 
-/// A file that is to be received.
+/// A file to receive.
 pub(super) struct Incoming {
     pub(super) upload: Upload,
     pub(super) prober: Option<Prober>,
     pub(super) length: Announced,
-    /// Its part of what receive buffers may be together; `None`: the client has had its own granted (SBUF).
+    /// Its share of the memory for receive buffers; `None`: the client has a grant of its own (SBUF).
     pub(super) buffer: Option<BudgetGrant>,
 }
 
@@ -206,7 +206,7 @@ pub(super) fn receive(
             MoveError::File { source, .. } => Failure::Store(upload.note(source.into())),
             other => Failure::Move(other),
         })?;
-        // Its memory is free from here on; what remains to be done may take its time.
+        // Give the buffer's memory back now; the rest may take long.
         drop(tuner);
         let is_whole = ends_knowingly || length.is_met(offset, received.report.bytes);
         let until = if is_whole { ended } else { ended + client.timeout(hangup) };

@@ -1,8 +1,8 @@
-//! Where a data connection goes: PASV, EPSV, PORT, EPRT (RFC 959 section 4.1.2, RFC 2428).
+//! Addresses of data connections: PASV, EPSV, PORT, EPRT (RFC 959 section 4.1.2, RFC 2428).
 //!
-//! Problem: a server's reply names the port to connect to, and for PASV an address as well, which behind
-//! address translation is wrong and from a hostile server is a third party's. Servers write the reply's text
-//! as they like.
+//! Problem: a server's reply names the port to connect to, and for PASV an address as well, which is wrong behind
+//! address translation, and may be a third party's in the reply of a hostile server. The reply's text has no fixed
+//! form.
 //! Keeps: the address in a reply to PASV is never given to the caller, who connects to the peer of the
 //! control connection; port 0 is no port; decoding undoes encoding.
 

@@ -1,10 +1,10 @@
-//! Commands: what a client says.
+//! Commands of a client.
 //!
-//! Problem: a server must understand what programs send (verbs in any case, the `X` forms of RFC 775, `LIST
-//! -la`, telnet bytes before ABOR) and nothing else; a client must never send an argument that becomes
-//! a second command.
-//! Keeps: parsing undoes encoding; whatever is parsed can be encoded; an error's text never repeats what the
-//! peer sent (a text like `227 ...` in it could open a firewall); a password is never shown.
+//! Problem: a server must understand the forms that programs send (verbs in any case, the `X` forms of RFC 775, `LIST
+//! -la`, telnet bytes before ABOR) and nothing else; a client must never send an argument that becomes a second
+//! command.
+//! Keeps: parsing undoes encoding; every parsed command can be encoded; an error's text never repeats bytes of the peer
+//! (a text like `227 ...` in it could open a firewall); a password is never displayed.
 
 mod encode;
 mod parse;
@@ -155,9 +155,9 @@ pub enum Command {
     },
     Mlst(Option<PathBuf>),
     Mlsd(Option<PathBuf>),
-    /// Options are read over.
+    /// Options are ignored.
     List(Option<PathBuf>),
-    /// `LIST -a`: where the session is, with what begins with a dot; other options are read over.
+    /// `LIST -a`: the current directory, with names that begin with a dot; other options are ignored.
     ListAll,
     Nlst(Option<PathBuf>),
     Retr(PathBuf),

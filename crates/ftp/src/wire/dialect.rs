@@ -1,11 +1,11 @@
 //! The dialect that only two ends of bufwise speak.
 //!
-//! Problem: drsFTP (Feng 2002, section 4) has the receiver tell the sender its buffer size during a transfer, and
-//! the sender answer. RFC 959 forbids both, and most programs lose step by it.
-//! So: the server lists `DRS` in FEAT; the client opts in by `OPTS DRS NOTIFY=1;`; only then is there a
-//! `126 Buffer Size (n)`, always a preliminary reply, and `SBUF n` during a transfer. Probes of SOBAS (Prasad 2004)
-//! go to a port and with a token that the control connection carries.
-//! When there is something to tell, the mover says. Keeps: decoding undoes encoding.
+//! Problem: in drsFTP (Feng 2002, section 4) the receiver tells the sender its buffer size during a transfer, and the
+//! sender answers. RFC 959 forbids both, and most programs get out of step. So: the server lists `DRS` in FEAT; the
+//! client opts in by `OPTS DRS NOTIFY=1;`; only then there may be a `126 Buffer Size (n)`, always a preliminary reply,
+//! and `SBUF n` during a transfer. For the probes of SOBAS (Prasad 2004) the control connection carries their port and
+//! token. The mover decides when to send a size.
+//! Keeps: decoding undoes encoding.
 
 use std::fmt;
 
@@ -23,7 +23,7 @@ mod tests;
 /// The code of a notice about a buffer.
 pub const BUFFER_NOTICE: u16 = 126;
 
-/// The parameters of `DRS` in FEAT. Those it does not know are skipped.
+/// The parameters of `DRS` in FEAT. Unknown ones are skipped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DrsFeature {
     /// SBUF is understood during a transfer.

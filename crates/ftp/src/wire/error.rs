@@ -1,10 +1,10 @@
-//! Name and limits of the protocol, and errors of reading and writing it.
+//! Name and limits of the protocol, and errors of decoding and encoding.
 
 /// The protocol's name in TLS (IANA's registry of ALPN identifiers).
 pub const ALPN: &[u8] = b"ftp";
 
-/// Longest command line, its line break not counted: 4,096 bytes, which holds a verb and any path that
-/// Linux takes but the very longest. A peer that sends more is cut off.
+/// Longest command line, without its line break: 4,096 bytes, enough for a verb and all but the longest paths of Linux.
+/// A longer line ends the session.
 pub const MAX_LINE: usize = 4_096;
 
 /// Longest reply, all its lines together: 64 KiB. Each line counts as at least 32 bytes.
@@ -45,7 +45,7 @@ pub enum WireError {
         /// The argument's beginning, escaped for a terminal.
         shown: String,
     },
-    /// An argument that must not be empty is.
+    /// A required argument is empty.
     #[error("{what} needs an argument that is not empty")]
     Empty {
         /// The command.

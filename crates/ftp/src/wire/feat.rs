@@ -1,8 +1,8 @@
 //! Features that a server lists: FEAT (RFC 2389).
 //!
-//! Problem: a client decides by this list what it may send, and servers write it in different ways.
-//! Terms: a feature is a name and, after a space, parameters whose form is the feature's own affair.
-//! Keeps: decoding undoes encoding; a feature that is not understood changes nothing.
+//! Problem: a client decides by this list which commands it may send, and servers write it in different ways.
+//! Terms: a feature is a name and, after a space, parameters in a form that depends on the feature.
+//! Keeps: decoding undoes encoding; an unknown feature changes nothing.
 
 use super::dialect::DrsFeature;
 use super::listing::Facts;
@@ -42,7 +42,7 @@ impl Features {
         features
     }
 
-    /// The same with one more; a name may be listed more than once.
+    /// Adds a feature; a name may be listed more than once.
     #[must_use]
     pub fn with(mut self, name: &str, parameters: impl Into<String>) -> Self {
         self.listed.push((name.to_ascii_uppercase(), parameters.into()));

@@ -1,10 +1,10 @@
 //! Lines of a control connection.
 //!
-//! Problem: bytes arrive in pieces of any size; lines must come out whole, and a peer that sends no line
-//! break, or telnet commands (RFC 854; RFC 959 section 2.3 makes the control connection a telnet one), must
-//! neither fill the memory nor hide anything in a line.
-//! Keeps: the lines do not depend on how the bytes were cut; what is kept is at most one line beyond what
-//! the caller has not taken; doubling each 0xFF (as [`super::Command::encode`] does) undoes the stripping.
+//! Problem: bytes arrive in pieces of any size, and must be joined to whole lines. A peer that sends no line break, or
+//! telnet commands (RFC 854; by RFC 959 section 2.3 the control connection is a telnet one), must neither fill the
+//! memory nor hide bytes in a line.
+//! Keeps: the lines do not depend on how the bytes were cut; memory is bounded by the lines that the caller has not
+//! taken and one more; doubling each 0xFF (as [`super::Command::encode`] does) undoes the stripping.
 
 use super::error::{MAX_LINE, WireError};
 
@@ -27,7 +27,7 @@ pub struct Lines {
     bytes: Vec<u8>,
     /// Where the line that is not taken yet begins.
     start: usize,
-    /// Up to where no LF is.
+    /// Offset up to which there is no LF.
     scanned: usize,
     telnet: Telnet,
     limit: usize,
@@ -62,7 +62,7 @@ impl Lines {
         Self::with_limit(MAX_LINE, false)
     }
 
-    /// Lines of replies: NUL and lone CR are left in, as they can do no harm in a text that is only shown.
+    /// Lines of replies: NUL and lone CR are kept, because they do no harm in a text that is only displayed.
     pub(super) const fn lenient(limit: usize) -> Self {
         Self::with_limit(limit, true)
     }
@@ -93,8 +93,7 @@ impl Lines {
                 Telnet::Text | Telnet::Subnegotiation | Telnet::SubnegotiationCommand | Telnet::Option,
                 b'\n',
             ) => {
-                // A line break is one wherever it stands: a telnet command that is never finished must not
-                // swallow the lines after it.
+                // A line break always ends a line: an unfinished telnet command must not swallow the lines after it.
                 self.bytes.push(byte);
                 Telnet::Text
             }
@@ -111,7 +110,7 @@ impl Lines {
                 Telnet::Text
             }
             (Telnet::Command, _) => {
-                // Not a command: a peer that knows nothing of telnet sent a name with 0xFF in it.
+                // Not a command: a peer without telnet rules sent a name with 0xFF in it.
                 self.bytes.extend([IAC, byte]);
                 Telnet::Text
             }
@@ -162,8 +161,7 @@ impl Lines {
         self.bytes.len() - self.start
     }
 
-    /// Forgets everything that was fed. To be called when TLS begins: what was sent before it in clear text
-    /// may be an attacker's.
+    /// Discards all fed bytes. Call it when TLS begins: an attacker may have sent the clear text before.
     pub fn clear(&mut self) {
         self.bytes = Vec::new();
         (self.start, self.scanned) = (0, 0);

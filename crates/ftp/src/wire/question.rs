@@ -1,8 +1,8 @@
-//! A client's question for the sum of a file: HASH (draft-bryan-ftpext-hash).
+//! A client's request for the sum of a file: HASH (draft-bryan-ftpext-hash).
 //!
 //! `OPTS HASH SHA-256` selects a sum, `HASH path` asks for it, `213 SHA-256 0-49 DIGITS path` is the answer. The client
 //! takes the strongest sum ([`HashKind::ALL`]) that the server lists in FEAT.
-//! Keeps: what is read is a sum of the kind that was asked for, or nothing.
+//! Keeps: an answer is parsed to a sum of the requested kind, or to `None`.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ use super::reply::Reply;
 #[cfg(test)]
 mod tests;
 
-/// A question for the sum of a file.
+/// A request for the sum of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Question {
     /// The sum asked for.
@@ -25,7 +25,7 @@ pub struct Question {
 }
 
 impl Question {
-    /// The best question to a server with these features; `None`: it has no sum that is known here.
+    /// The request for the strongest sum of a server with these features; `None`: it has no known sum.
     #[must_use]
     pub fn best(features: &Features) -> Option<Self> {
         let listed = features.hashes();
@@ -41,7 +41,7 @@ impl Question {
         self.select.then(|| Command::Opts(Opts::Hash(Some(self.kind.name().to_owned()))))
     }
 
-    /// The question itself, about a whole file.
+    /// The command that asks for the sum of a whole file.
     #[must_use]
     pub fn command(self, path: &Path) -> Command {
         Command::Hash(path.to_owned())

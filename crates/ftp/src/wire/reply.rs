@@ -1,10 +1,10 @@
-//! Replies: what a server says.
+//! Replies of a server.
 //!
-//! Problem: a reply has one line or many (RFC 959 section 4.2), and servers differ in how they write the
-//! lines between the first and the last: bare, indented, with the code and a dash, beginning with other codes.
-//! A client that misreads one is a reply behind for the rest of the session.
-//! Keeps: a reply is read as it was encoded; how the bytes are cut does not matter; memory is bounded by
-//! [`MAX_REPLY`]; a text never becomes a second reply.
+//! Problem: a reply has one or more lines (RFC 959 section 4.2), and servers write the lines between the first and the
+//! last in different ways: bare, indented, with the code and a dash, beginning with other codes. A client that misreads
+//! a reply is out of step for the rest of the session.
+//! Keeps: decoding undoes encoding; replies do not depend on how the bytes are cut; memory is bounded by [`MAX_REPLY`];
+//! a text never becomes a second reply.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -78,14 +78,14 @@ impl Reply {
         self.code / 100 == 5
     }
 
-    /// Line `index` as text, empty if there is none; what is no UTF-8 is replaced.
+    /// Line `index` as text, empty if there is none; bytes that are not UTF-8 are replaced.
     #[must_use]
     pub fn line(&self, index: usize) -> Cow<'_, str> {
         self.lines.get(index).map_or(Cow::Borrowed(""), |line| String::from_utf8_lossy(line))
     }
 
-    /// The last line as text, which is where servers put what they conclude; what is no UTF-8 is replaced.
-    /// Not safe for a terminal: see [`Reply`]'s `Display` for that.
+    /// The last line as text, in which servers put the result; bytes that are not UTF-8 are replaced. Not safe for a
+    /// terminal: use [`Reply`]'s `Display` for that.
     #[must_use]
     pub fn text(&self) -> String {
         self.line(self.lines.len().saturating_sub(1)).into_owned()
@@ -238,8 +238,7 @@ impl ReplyReader {
         Ok(None)
     }
 
-    /// Forgets everything that was fed. To be called when TLS begins: what was sent before it in clear text
-    /// may be an attacker's.
+    /// Discards all fed bytes. Call it when TLS begins: an attacker may have sent the clear text before.
     pub fn clear(&mut self) {
         self.lines.clear();
         self.unfinished = None;

@@ -3,7 +3,7 @@
 //! Source of the calendar: days are counted from 1 March of year 0, so that the leap day is the last of its
 //! year and a month's first day is a linear function of its number (Hinnant, "chrono-compatible low-level
 //! date algorithms").
-//! Keeps: parsing undoes formatting for every second of the years 1 to 9999; what is no date is refused.
+//! Keeps: parsing undoes formatting for every second of the years 1 to 9999; invalid dates are refused.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -19,7 +19,7 @@ const LAST_SECOND: i64 = 253_402_300_799;
 /// The first second of year 1, after 1970.
 const FIRST_SECOND: i64 = -62_135_596_800;
 
-/// A moment in UTC as people count.
+/// A moment in UTC as calendar date and time of day.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Civil {
     /// 1 to 9999.

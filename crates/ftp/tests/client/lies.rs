@@ -1,4 +1,4 @@
-//! Servers whose words and bytes do not agree.
+//! Servers whose replies contradict the bytes they send.
 
 use std::fs;
 

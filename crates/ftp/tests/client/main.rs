@@ -1,5 +1,5 @@
-//! The client against servers that lie, stall, cut, flood and fall silent: nothing lost, nothing half-written under
-//! the final name, one clear line each.
+//! The client against servers that lie, stall, cut, flood and fall silent: no received byte is lost, no incomplete file
+//! has the final name, each error is one clear line.
 
 #![expect(clippy::unwrap_used, reason = "what a test cannot prepare fails the test")]
 

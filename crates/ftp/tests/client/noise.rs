@@ -1,4 +1,4 @@
-//! Replies that are no replies, too many, too long, too early.
+//! Invalid replies, too many, too long, too early.
 
 use proptest::prelude::*;
 
@@ -73,7 +73,7 @@ fn one_reply_too_many_costs_a_session_and_nothing_else() {
         client.get_with(&mut worker, name).unwrap();
         assert_eq!(client.got(name).unwrap(), pattern(1_000));
     }
-    // One session, and another for every reply that could have been taken for that to the next command.
+    // One session, and a further one for every reply that could have passed for the reply to the next command.
     assert!((1..=3).contains(&server.count("USER")), "{:?}", server.heard());
 }
 

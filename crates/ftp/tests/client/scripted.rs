@@ -1,4 +1,4 @@
-//! A server on loopback that does what its script says, and what a client under test needs beside it.
+//! A scripted server on loopback, and the settings of a client under test.
 
 #[path = "../../../mover/src/pattern.rs"]
 mod pattern;
@@ -20,9 +20,9 @@ use tempfile::TempDir;
 
 pub(crate) use pattern::pattern;
 
-/// How long the client under test waits, where what it waits for does not come.
+/// The client's timeout, where the awaited event does not come.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_millis(700);
-/// And where it comes, however busy the machine.
+/// The client's timeout, where the awaited event comes; long, for busy machines.
 const AMPLE: Duration = Duration::from_secs(20);
 /// Bytes of a transfer that the server sends at once.
 const CHUNK: usize = 16 << 10;
@@ -34,21 +34,21 @@ pub(crate) struct Script {
     pub(crate) content: Vec<u8>,
     /// Answers in place of the usual ones, by verb; raw, with line breaks.
     pub(crate) answers: HashMap<&'static str, Vec<u8>>,
-    /// Where each transfer is cut, the control connection with it: after so many bytes.
+    /// For each transfer, the number of bytes after which it is cut, together with the control connection.
     pub(crate) cuts: Vec<Option<usize>>,
-    /// After so many bytes of a transfer nothing comes any more.
+    /// The number of bytes after which a transfer stalls.
     pub(crate) stall: Option<usize>,
-    /// Each byte of a transfer comes so long after the one before.
+    /// Time between the bytes of a transfer.
     pub(crate) drip: Option<Duration>,
-    /// Said before the first byte of data, in place of 150.
+    /// Sent before the first byte of data, in place of 150.
     pub(crate) begin: Option<&'static [u8]>,
-    /// Said without end: after this verb, or in the middle of the data if it is RETR and there is a stall.
+    /// Sent again and again: after this verb, or in the middle of the data if it is RETR and there is a stall.
     pub(crate) flood: Option<(&'static str, &'static [u8])>,
-    /// Said in the middle of the data.
+    /// Sent in the middle of the data.
     pub(crate) middle: &'static [u8],
-    /// Said at the end, in place of 226.
+    /// Sent at the end, in place of 226.
     pub(crate) end: Option<&'static [u8]>,
-    /// Said in place of the greeting.
+    /// Sent in place of the greeting.
     pub(crate) greeting: Option<Vec<u8>>,
     /// Lines of FEAT.
     pub(crate) features: &'static [&'static str],
@@ -292,7 +292,7 @@ impl ScriptedSession<'_> {
     }
 }
 
-/// Says the same until the client goes.
+/// Sends the same until the client goes.
 fn flood(mut control: &TcpStream, said: &[u8]) -> Option<()> {
     let many = said.repeat(CHUNK / said.len());
     loop {

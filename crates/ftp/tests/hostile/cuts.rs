@@ -1,4 +1,4 @@
-//! A control connection that is cut at any byte, and a data connection that takes none.
+//! A control connection that is cut at any byte, and a data connection that accepts no bytes.
 
 use std::net::Shutdown;
 use std::thread;

@@ -1,4 +1,4 @@
-//! TLS that is taken away, meddled with, or ended too soon.
+//! TLS that is refused, manipulated, or ended too soon.
 
 use std::io::{Read, Write};
 
@@ -80,7 +80,7 @@ fn protection_that_is_refused_ends_the_session_before_any_data() {
 
 #[test]
 fn encrypted_data_that_is_cut_short_is_not_the_file() {
-    // Without its size, only the end of the TLS stream says that a file is whole: a cut connection is no end.
+    // Without a size, only the announced end of the TLS stream shows that a file is whole.
     for told in [false, true] {
         let (tls, security) = certificate();
         let server = Scripted::new(pattern(200_000), move |talk, line| {
@@ -104,7 +104,7 @@ fn encrypted_data_that_is_cut_short_is_not_the_file() {
     }
 }
 
-/// Sends so much of the file over TLS, and tells the end of the stream or just ends the connection.
+/// Sends so much of the file over TLS, and announces the end of the stream or just ends the connection.
 fn encrypted(talk: &mut Talk, tls: &ServerTls, most: usize, told: bool) -> Going {
     let tcp = talk.data()?;
     talk.say("150 here")?;

@@ -1,5 +1,5 @@
-//! Our client with servers that are broken or hostile, our server with commands in any order: nothing is believed, nothing waits for ever, nothing
-//! half-written has the final name, and what went wrong is said in one line.
+//! Our client with broken or hostile servers, our server with commands in any order: no claim is trusted, every wait is
+//! bounded, no incomplete file has the final name, and each error is reported in one line.
 
 #![expect(clippy::unwrap_used, reason = "what a test cannot prepare fails the test")]
 

@@ -1,4 +1,4 @@
-//! Replies without an end, without a question, and without sense.
+//! Replies that never end, that no command asked for, and that make no sense.
 
 use std::io::{Read, Write};
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! A server that does as a script says, and our client before it.
+//! A scripted server, and our client of it.
 
 #[path = "../../../mover/src/pattern.rs"]
 mod pattern;
@@ -23,7 +23,7 @@ pub(crate) use pattern::pattern;
 pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 /// The client's timeout where a test waits for its end.
 pub(crate) const SHORT: Duration = Duration::from_millis(300);
-/// By when a client with that timeout must have given up: some waits of it, on a machine that is busy.
+/// Time within which a client with that timeout must have given up: some of its waits, on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(8);
 
 /// The server's side of one control connection.
@@ -37,7 +37,7 @@ pub(crate) struct Talk {
     unread: Vec<u8>,
     listener: Option<TcpListener>,
     offset: usize,
-    /// Bytes that may still be said before the connection is cut; `None`: any number.
+    /// Bytes that may still be sent before the connection is cut; `None`: any number.
     pub(crate) budget: Option<usize>,
 }
 
@@ -299,7 +299,7 @@ impl Client {
         )
     }
 
-    /// Gets, which must fail: soon, with one line that can be shown, and with nothing under the final name.
+    /// Gets the file, which must fail: soon, with one printable line, and without a file under the final name.
     pub(crate) fn fails(&self) -> ClientError {
         let start = Instant::now();
         let error = self.get().expect_err("the server was believed");

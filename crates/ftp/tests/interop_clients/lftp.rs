@@ -2,7 +2,7 @@
 
 use crate::stock::{Stock, stock, stock_with_tls};
 
-/// No waiting for a better time, no second try.
+/// Without lftp's waits and repeated attempts.
 const SETTINGS: &str = "set net:max-retries 1; set net:timeout 20; set net:reconnect-interval-base 1; ";
 
 fn script(lftp: &Stock, settings: &str, commands: &str) -> String {

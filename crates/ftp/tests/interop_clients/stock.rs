@@ -10,7 +10,7 @@ use bufwise_mover::tls::ServerTls;
 
 use crate::support::{Served, eventually, pattern, serve};
 
-/// Those whose data connections continue the control connection's TLS session.
+/// Programs whose data connections continue the control connection's TLS session.
 const REUSING: [&str; 2] = ["curl", "lftp"];
 
 /// A program and what it is tried with.

@@ -92,7 +92,7 @@ impl<'a> Exercise<'a> {
         if self.server.utf8 { "up 'x' \u{e4}" } else { "up 'x'" }
     }
 
-    /// A name with what some programs trip over.
+    /// A name with characters that some programs handle wrongly.
     fn odd_name(&self) -> &'static str {
         if self.server.utf8 { "a b;c#d%41 \u{e4}.bin" } else { "a b;c#d%41.bin" }
     }

@@ -1,4 +1,4 @@
-//! Our client with everybody's servers: bytes identical, sessions in step, resumed, listed, encrypted where they can.
+//! Our client with stock servers: bytes identical, sessions in step, resumed, listed, encrypted where they can.
 //!
 //! The servers come from the distribution (`scripts/install-ftp-servers`); one that is not there is skipped.
 

@@ -30,15 +30,15 @@ pub(crate) struct Server {
     pub(crate) port: u16,
     /// The directory that it serves.
     pub(crate) root: PathBuf,
-    /// Where that is in the server's eyes, seen from the login directory.
+    /// The path of that directory on the server, from the login directory.
     pub(crate) path: PathBuf,
     /// User and password; anonymous otherwise.
     pub(crate) user: Option<(&'static str, &'static str)>,
     /// The certificate, where it speaks TLS.
     pub(crate) certificate: Option<PathBuf>,
-    /// It takes names with other than ASCII characters.
+    /// The server accepts names with non-ASCII characters.
     pub(crate) utf8: bool,
-    /// It takes spaces off the end of names.
+    /// The server removes spaces at the end of names.
     pub(crate) trims: bool,
     /// The best sum that it makes.
     pub(crate) sum: Option<HashKind>,
@@ -261,8 +261,8 @@ impl Server {
     }
 }
 
-/// A port for a server that has to be told one. Below those that the system gives to connections, which could take it before
-/// the server does.
+/// A port for a server that needs one in its configuration. It is below the ports that the system gives to connections,
+/// one of which could take it before the server does.
 fn free_port() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let first = std::process::id().wrapping_mul(97);

@@ -32,8 +32,8 @@ pub(crate) fn trees(server: &Server) {
     }
 }
 
-/// Stumbling blocks of programs: depth, empty directories and files, spaces, letters outside ASCII, names that look like
-/// options or commands.
+/// A tree that programs tend to handle wrongly: depth, empty directories and files, spaces, letters outside ASCII,
+/// names that look like options or commands.
 fn make(root: &Path, server: &Server) -> Below {
     let mut names = vec![
         "plain.bin",

@@ -1,4 +1,4 @@
-//! Confinement to the served directory, and clients' words that stay words.
+//! Confinement to the served directory, and clients' texts that must not become commands or log lines.
 
 use std::fs;
 use std::os::unix::fs::symlink;

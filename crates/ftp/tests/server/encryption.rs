@@ -1,4 +1,4 @@
-//! TLS on both channels, and what must not pass around it.
+//! TLS on both channels, and attempts to bypass it.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;

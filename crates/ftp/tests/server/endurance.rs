@@ -47,7 +47,7 @@ fn garbage_and_sudden_ends_harm_nobody_else() {
         let mut client = Client::on(TcpStream::connect(served.address).unwrap());
         client.send(garbage);
         client.vanish();
-        // One that breaks off in the middle of a transfer.
+        // A client that breaks off in the middle of a transfer.
         let mut client = served.client();
         let mut data = client.data();
         client.ask("STOR other", 150);

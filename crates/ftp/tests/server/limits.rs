@@ -1,4 +1,4 @@
-//! Passwords, time and numbers: what a client cannot have more of.
+//! Limits of password attempts, of time, and of numbers.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -101,7 +101,7 @@ fn many_connections_guess_no_faster_than_one() {
             scope.spawn(move || guess(client));
         }
     });
-    // The three wait in line, and the more they fail, the longer the next one waits.
+    // The three queue, and the more of them fail, the longer the next one waits.
     assert!(start.elapsed() >= 4 * delay, "{:?}", start.elapsed());
 }
 
@@ -168,7 +168,7 @@ fn who_does_not_log_in_or_says_nothing_is_sent_away() {
     let mut silent = served.connect();
     silent.expect(421);
     silent.ends();
-    // Words do not make up for a login.
+    // Commands before a login do not extend the time for it.
     let mut talker = served.connect();
     let start = Instant::now();
     loop {
@@ -223,7 +223,7 @@ fn a_line_without_an_end_ends_the_session() {
     assert!(sent < 16 << 20, "the server took it all");
     assert!(served.log().contains("without an end"));
     let mut client = served.client();
-    // The longest that is a line; what is too long to be a name is said to be so.
+    // The longest valid line; a name in it that is too long gets its own error.
     client.ask(&format!("CWD {}", "a".repeat(4_000)), 553);
     client.say(&format!("CWD {}", "a".repeat(5_000)));
     client.expect(500);

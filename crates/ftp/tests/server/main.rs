@@ -1,4 +1,4 @@
-//! The server over loopback, with a client that says whatever a test wants it to say.
+//! The server over loopback, with a client that sends whatever a test needs.
 
 #![expect(clippy::unwrap_used, reason = "what a test cannot prepare fails the test")]
 

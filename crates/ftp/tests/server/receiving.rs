@@ -35,7 +35,7 @@ fn window(data: &TcpStream) -> u64 {
     tcp_info(data).unwrap().snd_wnd.into()
 }
 
-/// All upload at once, and all arrive; the most that their windows came to together while all ran.
+/// Runs all uploads at once, all of which must arrive; returns the largest sum of their windows while all ran.
 fn together(served: &Served) -> u64 {
     let bytes = pattern(SIZE);
     let mut uploads: Vec<(Client, TcpStream)> = (0..COUNT)
@@ -86,7 +86,7 @@ fn a_crowd_of_uploads_stays_within_the_bound_and_all_arrive() {
 fn where_there_is_room_an_upload_is_not_held_back() {
     let served = served(PolicyKind::Kernel, 1 << 30, 1 << 30);
     let most = together(&served);
-    // How far the kernel enlarges them in so short a time depends on what else runs.
+    // How far the kernel enlarges them in so short a time depends on the machine's load.
     assert!(most > LEAST, "{most} bytes of windows, no more than where nothing is left");
 }
 

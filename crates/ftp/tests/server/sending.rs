@@ -16,7 +16,7 @@ use crate::support::{Client, eventually, serve};
 const COUNT: usize = 24;
 const SIZE: u64 = 16 << 20;
 const BOUND: u64 = 8 << 20;
-/// What each may hold beside its grant: the segments that were being filled when it was used up, with their overhead.
+/// Memory that each may hold beside its grant: segments being filled when the grant was used up, with their overhead.
 const FILLING: u64 = 128 << 10;
 
 #[test]

@@ -1,4 +1,4 @@
-//! A server of a test's own, and a client that says whatever it is told to.
+//! A server for one test, and a client that sends whatever it is told to.
 
 #[path = "../../../mover/src/pattern.rs"]
 mod pattern;
@@ -73,7 +73,7 @@ impl Served {
         client
     }
 
-    /// A client, logged in, to which a file has begun to be sent.
+    /// A client, logged in, with a download that has begun.
     pub(crate) fn retrieving(&self, file: &str) -> (Client, TcpStream) {
         let mut client = self.client();
         let data = client.data();
@@ -185,7 +185,7 @@ impl Client {
         text
     }
 
-    /// The connection must end, with nothing more said.
+    /// The connection must end, without a further reply.
     pub(crate) fn ends(&mut self) {
         let reply = self.reply();
         assert!(reply.is_none(), "{reply:?}");
@@ -234,7 +234,7 @@ impl Client {
         data
     }
 
-    /// Ends the connection without a word.
+    /// Ends the connection without QUIT.
     pub(crate) fn vanish(self) {
         // The kernel may know of the end already.
         let _gone = self.stream().shutdown(Shutdown::Both);

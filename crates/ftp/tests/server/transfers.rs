@@ -1,4 +1,4 @@
-//! Files on their way out, and what is said meanwhile.
+//! Downloads, and commands during them.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;

@@ -1,4 +1,4 @@
-//! Files on their way in: whole under their name, or not at all.
+//! Uploads: complete under their final name, or not visible.
 
 use std::fs;
 use std::io::Write;
@@ -68,7 +68,7 @@ fn an_interrupted_upload_is_resumed_by_restart_and_by_append() {
         client.ask("RETR file", 550);
         assert!(!served.path("file").exists());
         if resume == "REST" {
-            // Less than there is: what is beyond is written anew.
+            // A restart point before the end: the bytes after it are written anew.
             client.ask("REST 200000", 350);
             client.deliver("STOR file", &bytes[200_000..], 226);
         } else {

@@ -1,23 +1,23 @@
 //! Capacity from the spacing of packet trains.
 //!
-//! Problem: packets sent back to back leave the tight link one transmission time apart; from that distance
-//! follows the link's rate. But receivers and routers delay single packets by tens of microseconds.
+//! Problem: packets sent back to back leave the tight link one transmission time apart, which gives the link's rate.
+//! But receivers and routers delay single packets by tens of microseconds.
 //! Source: Prasad 2004 (SOBAS), section IV-B: "the average dispersion of five packet trains".
-//! Terms: *dispersion* is the mean distance of a train's packets; *run* is a train up to its first gap: on a
-//! DropTail queue what came before a drop left back to back.
-//! We: what disturbs an arrival only ever delays it, and then delivers several packets at once. So the line
-//! below all arrivals (the edge of their lower convex hull at the middle; Moon, Skelly and Towsley 1999 find
-//! clock skew so) is nearly undisturbed, and the slope of the least-squares line through the packets within
-//! half a packet time of it is the dispersion; of the trains the median. Measured over the emulated path with
-//! 32 packets: within 0.2% at 10, 100 and 500 Mbit/s, where the plain mean is 0.3% to 6% high.
-//! Properties kept: evenly spaced trains give their rate exactly, also when some of their packets are late; a
-//! minority of disturbed trains changes nothing beyond the others' spread; runs under four packets are not used.
+//! Terms: *dispersion* is the mean distance of a train's packets; a *run* is a train up to its first gap: on a DropTail
+//! queue the packets before a drop left back to back.
+//! We: a disturbance can only delay an arrival, and then several packets arrive at once. So the line below all arrivals
+//! (the edge of their lower convex hull at the middle; Moon, Skelly and Towsley 1999 find clock skew in this way) is
+//! nearly undisturbed. The dispersion is the slope of the least-squares line through the packets within half a packet
+//! time of that line; the result is the median over the trains. Measured over the emulated path with 32 packets: within
+//! 0.2% at 10, 100 and 500 Mbit/s, where the plain mean is 0.3% to 6% high.
+//! Properties kept: evenly spaced trains give their rate exactly, even when some of their packets are late; a minority
+//! of disturbed trains moves the result only within the spread of the others; runs under four packets are not used.
 
 use bufwise_units::{Bytes, Micros, Rate};
 
-/// A run of fewer packets says too little.
+/// Shortest usable run, packets.
 const SHORTEST_RUN: usize = 4;
-/// A packet less than this share of a packet time late counts as punctual.
+/// A packet counts as punctual if it is late by less than this share of a packet time.
 const PUNCTUAL: f64 = 0.5;
 
 /// The arrivals of one train.
@@ -63,7 +63,7 @@ impl Train {
         let late = |arrival: &Point| arrival.1 - (start.1 + slope * (arrival.0 - start.0));
         let punctual: Vec<Point> =
             arrivals.into_iter().filter(|arrival| late(arrival) <= PUNCTUAL * slope).collect();
-        // The two packets that the line goes through are punctual, so there is a slope.
+        // The line goes through two packets, which are punctual, so there is a slope.
         Some(slope_through(&punctual)).filter(|slope| *slope > 0.0)
     }
 }
@@ -71,8 +71,8 @@ impl Train {
 /// Index of a packet, and its arrival in nanoseconds.
 type Point = (f64, f64);
 
-/// A point and the slope of the line that no arrival is below and that comes nearest to them all: the edge
-/// of the lower convex hull above the middle. `None` unless it rises.
+/// The line (a point and its slope) that is nearest to all arrivals with none below it: the edge of the lower convex
+/// hull at the middle. `None` unless it rises.
 fn line_below(arrivals: &[Point]) -> Option<(Point, f64)> {
     let mut hull: Vec<Point> = Vec::with_capacity(arrivals.len());
     for point in arrivals {
@@ -115,7 +115,7 @@ pub(super) fn capacity(trains: &[Train], length: Bytes) -> Option<Rate> {
         even if even % 2 == 0 => f64::midpoint(dispersions[middle - 1], dispersions[middle]),
         _ => dispersions[middle],
     };
-    // A thousand packets keep the fraction of a microsecond that one packet at 1 Gbit/s would lose.
+    // Computed for a thousand packets: for one packet at 1 Gbit/s a fraction of a microsecond would be lost.
     let thousand = Micros(median.round() as u64);
     Some(length.times(1_000).per(thousand)).filter(|rate| rate.0 > 0)
 }
@@ -172,7 +172,7 @@ mod tests {
     #[test]
     fn late_packets_that_come_in_one_go_change_nothing() {
         let mut arrivals = even(GAP);
-        // The receiver slept twice: what arrived meanwhile carries the time at which it woke.
+        // The receiver slept twice: packets that arrived meanwhile carry the time at which it woke.
         for (from, to) in [(0, 5), (17, 25)] {
             let woke = arrivals[to].1 - 1_000;
             arrivals[from..to].iter_mut().for_each(|arrival| arrival.1 = woke);

@@ -1,10 +1,11 @@
 //! The client of `bufwise probe` against a server of its own: one measurement after another.
 //!
 //! Source: capacity by the dispersion of trains that are sent back to back (as in [`capacity`](super::capacity)); available
-//! bandwidth by trains at rates that go up, a tenth of the capacity a step, until three steps in a row are too fast (Melander
-//! 2000; Jain and Dovrolis 2002), see [`estimate`](super::estimate). Two trains at the whole capacity tell at which rate to begin.
-//! Properties kept: every wait is bounded; a train is sent when the one before has arrived, so that its queue has drained; what
-//! is silent stays "not measured".
+//! bandwidth by trains at rising rates, in steps of a tenth of the capacity, until three steps in a row are too fast
+//! (Melander 2000; Jain and Dovrolis 2002), see [`estimate`](super::estimate). Two trains at the whole capacity give
+//! the first rate.
+//! Properties kept: every wait is bounded; a train is sent after the one before has arrived, so that its queue has
+//! drained; figures without an answer stay "not measured".
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
@@ -23,32 +24,33 @@ use super::server;
 use super::train::{self, Form};
 use crate::wake;
 
-/// Payload of a train's packets: what passes most tunnels unfragmented (WireGuard's 1,420 bytes over IPv6).
+/// Payload of a train's packets: the largest that passes most tunnels unfragmented (WireGuard's 1,420 bytes over IPv6).
 const PAYLOAD: u16 = 1_352;
 /// Trains for the capacity of one way, and packets in each.
 const CAPACITY_TRAINS: u32 = 8;
 const CAPACITY_PACKETS: u16 = 32;
-/// Where packets are further apart than this, ns (some 2 Mbit/s), shorter trains do.
+/// Where packets are further apart than this, ns (some 2 Mbit/s), shorter trains suffice.
 const SLOW: u32 = 5_000_000;
 const SLOW_PACKETS: u16 = 8;
-/// A train for the available bandwidth is so long, but has so many packets at least and at most.
+/// Duration of a train for the available bandwidth, and its least and most packets.
 const TRAIN_TIME: f64 = 0.015;
 const TRAIN_PACKETS: std::ops::RangeInclusive<f64> = 32.0..=1_000.0;
-/// On a slow path a train ends after this time; one of fewer packets is not sent.
+/// On a slow path a train ends after this time; a train of fewer packets is not sent.
 const LONGEST_TRAIN: f64 = 1.0;
 const FEWEST_PACKETS: f64 = 8.0;
-/// Rates are tenths of the capacity. The first trains have all of it: from their delay follows where to begin.
+/// Rates are tenths of the capacity. The first trains have the whole capacity: their delay gives the rate to begin
+/// with.
 const STEPS: u64 = 10;
 const SOUNDING: u64 = 10;
 const LEAST_STEP: u64 = 2;
 const MOST_STEP: u64 = 13;
 const TRAINS_PER_STEP: u32 = 2;
 const ATTEMPTS_PER_STEP: u32 = 6;
-/// After so many steps in a row that are too fast, faster ones say nothing new.
+/// After so many steps in a row that are too fast, faster ones give no new information.
 const ENOUGH_STEPS: u32 = 3;
-/// The server answers within this time, or not at all.
+/// Longest wait for an answer of the server.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// Lateness that a host may have.
+/// Delay by a host that is tolerated.
 const GRACE: Duration = Duration::from_millis(200);
 
 /// Direction of the data.
@@ -84,15 +86,15 @@ pub struct PathClient {
     headers: u16,
     next_train: u32,
     next_probe: u64,
-    /// Least so far.
+    /// Shortest round trip so far.
     round_trip: Option<Micros>,
     sent: Bytes,
     received: Bytes,
 }
 
 impl PathClient {
-    /// Reads what a server says first on `control`, for at most `patience`. The inner error is the
-    /// connection again, where that is no server of ours.
+    /// Reads the server's first packet on `control`, for at most `patience`. The inner error returns the connection, if
+    /// the server is not bufwise's.
     ///
     /// # Errors
     /// The kernel's; [`io::ErrorKind::ResourceBusy`] when the server has another client.
@@ -230,7 +232,7 @@ impl PathClient {
         Ok(())
     }
 
-    /// Sends a train, or has one sent, and says what arrived of it.
+    /// Sends a train, or orders one, and returns its arrivals.
     fn train(&mut self, way: Way, packets: u16, spacing: Nanos) -> io::Result<Seen> {
         let form = Form { train: self.next_train, packets, length: PAYLOAD, spacing };
         self.next_train += 1;
@@ -261,7 +263,7 @@ impl PathClient {
                 {
                     flight.arrived(index, sent.0, stamp);
                     if index + 1 == form.packets {
-                        // Others of it can only be late.
+                        // Further packets of this train can only be late ones.
                         until = Instant::now() + GRACE / 10;
                     }
                 }
@@ -270,7 +272,7 @@ impl PathClient {
         Ok(flight.seen())
     }
 
-    /// The server's account of a train.
+    /// The server's report on a train.
     fn hear(&mut self, train: u32) -> io::Result<Seen> {
         let mut answer = [0; PROBE_LEN];
         (&self.control).read_exact(&mut answer)?;
@@ -316,11 +318,11 @@ impl PathClient {
     }
 }
 
-/// The token that a server of ours says first.
+/// The token in the first packet of bufwise's server.
 fn greeting(control: &TcpStream, patience: Duration) -> io::Result<Option<Token>> {
     let deadline = Instant::now() + patience;
     let mut hello = [0; PROBE_LEN];
-    // Looked at, not read: for another protocol these bytes are its own.
+    // Peeked, not read: the bytes may belong to another protocol.
     while wake::until([(control.as_fd(), PollFlags::POLLIN)], deadline)? == [true] {
         let came = control.peek(&mut hello)?;
         let is_ours = hello[..came.min(4)] == *b"bfwp";

@@ -1,4 +1,4 @@
-//! Datagrams, and pieces of streams, with the time of their arrival, which the kernel takes down (`SO_TIMESTAMPNS`).
+//! Datagrams, and pieces of streams, with their time of arrival, as the kernel records it (`SO_TIMESTAMPNS`).
 
 use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, SocketAddr};
@@ -17,7 +17,7 @@ pub(super) struct Datagram {
     pub(super) stamp: Option<u64>,
 }
 
-/// From now on arrivals carry their time.
+/// Switches time stamps of arrivals on.
 pub(super) fn stamp_arrivals(socket: &impl AsFd) -> io::Result<()> {
     Ok(setsockopt(socket, sockopt::ReceiveTimestampns, &true)?)
 }
@@ -42,7 +42,7 @@ fn address(storage: &SockaddrStorage) -> Option<SocketAddr> {
     v4.or_else(|| storage.as_sockaddr_in6().map(|v6| SocketAddr::new(IpAddr::V6(v6.ip()), v6.port())))
 }
 
-/// The wall clock, which arrivals are stamped by.
+/// The wall clock, the clock of the time stamps.
 pub(super) fn unix_nanos() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)

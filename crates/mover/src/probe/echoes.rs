@@ -1,11 +1,10 @@
 //! Figures from the echoes: average and smallest round-trip time, and losses on the data's way.
 //!
-//! Source: Prasad 2004 (SOBAS), section IV-B: a running average of the round-trip time; of the last 100 probes the lost
-//! ones, found by the numbers that the *sender* puts on its echoes, so that only the direction of the data
-//! counts.
-//! We: a number missing is lost once three later ones have come (three out of order is TCP's own measure,
-//! RFC 5681); and while no echo at all comes for a second or four round trips, the probes sent since are
-//! lost, whatever the direction. Before the first echo nothing is known, so nothing is lost.
+//! Source: Prasad 2004 (SOBAS), section IV-B: a running average of the round-trip time; the losses among the last 100
+//! probes, found by the numbers that the *sender* puts on its echoes, so that only the direction of the data counts.
+//! We: a missing number is lost once three later ones have come (TCP's own threshold for reordering, RFC 5681); if no
+//! echo comes for a second or four round trips, the probes sent since are lost, whatever the direction. Before the
+//! first echo no probe counts as lost.
 //! Properties kept: `lost` is at most 100; a duplicate changes nothing; numbers may begin anywhere.
 
 use bufwise_units::Micros;

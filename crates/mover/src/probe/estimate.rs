@@ -1,23 +1,23 @@
-//! Capacity and available bandwidth from what was seen of several trains.
+//! Estimates capacity and available bandwidth from several trains.
 //!
-//! Source: as [`capacity`](super::capacity) and [`flight`](super::flight). A train of rate `R` whose delay grows by `s` tells
-//! what is available: `A = R - s * C`. Between the quartiles lies what half of the trains say. Rates count IP packets
-//! (RFC 5136: IP-layer capacity, available IP-layer capacity).
-//! Properties kept: even trains give the exact rates; what is available never exceeds the capacity; where no delay grows, the
-//! fastest train is a lower bound and no figure is made up.
+//! Source: as [`capacity`](super::capacity) and [`flight`](super::flight). A train of rate `R` whose delay grows by `s`
+//! gives the available bandwidth `A = R - s * C`. The quartiles enclose the figures of half of the trains. Rates count
+//! IP packets (RFC 5136: IP-layer capacity, available IP-layer capacity).
+//! Properties kept: even trains give the exact rates; the available bandwidth never exceeds the capacity; where no
+//! delay grows, the fastest train is a lower bound and there is no other figure.
 
 use bufwise_units::BitRate;
 
 use super::packet::Seen;
 
-/// A shorter run says too little of the capacity.
+/// Shortest run for an estimate of the capacity, packets.
 const SHORTEST_RUN: u16 = 4;
 /// Smaller slopes are noise: 3%.
 const LEAST_SLOPE: f64 = 0.03;
-/// A delay that grows by less than so many packets of the tight link may be the place between others' packets.
+/// A delay that grows by fewer packet times of the tight link may come from single packets of other flows.
 const LEAST_GROWTH: f64 = 1.5;
 
-/// Evidence of several trains.
+/// Median and quartiles over several trains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Estimate {
     /// Median.
@@ -42,7 +42,7 @@ impl Estimate {
     }
 }
 
-/// Free part of a path.
+/// Available bandwidth of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Available {
     /// From trains whose delay grew; `None`: no train was too fast.
@@ -53,8 +53,8 @@ pub struct Available {
 
 /// The tight link's rate from trains of packets of `length` bytes that were sent back to back.
 ///
-/// Between packets that left one by one those of others may have come in; so the joined trains (of even number) count,
-/// unless they show nothing.
+/// Packets of other flows may have come between packets that left one by one; so only the joined trains (with even
+/// numbers) count, unless they give no figure.
 pub(super) fn capacity(trains: &[Seen], length: u16) -> Option<Estimate> {
     let longest = trains.iter().map(|seen| seen.run).max()?;
     let is_whole = |seen: &Seen| seen.run == seen.received || u32::from(seen.run) * 2 >= longest.into();
@@ -65,7 +65,7 @@ pub(super) fn capacity(trains: &[Seen], length: u16) -> Option<Estimate> {
     Estimate::of(rates(joined)).or_else(|| Estimate::of(rates(single)))
 }
 
-/// Evidence of one spaced train.
+/// Rate and delay growth of one spaced train.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Point {
     rate: f64,
@@ -82,18 +82,18 @@ fn point(seen: &Seen, length: u16, capacity: BitRate) -> Option<Point> {
     let packet = f64::from(length) * 8e9 / capacity.0 as f64;
     let duration = f64::from(seen.gap) * f64::from(seen.run - 1);
     let noise = LEAST_SLOPE.max(LEAST_GROWTH * packet / duration);
-    // A train cannot arrive slower than the link stands still.
+    // The delay grows by at most the time of sending: then no packet would leave the link.
     let slope = if slope > noise { slope.min(1.0) } else { 0.0 };
     Some(Point { rate: rate(length, seen.gap), slope })
 }
 
-/// Whether a train of packets of `length` bytes was faster than what a link of `capacity` has left.
+/// Whether a train of packets of `length` bytes was faster than the available bandwidth of a link of `capacity`.
 pub(super) fn is_too_fast(seen: &Seen, length: u16, capacity: BitRate) -> bool {
     point(seen, length, capacity).is_some_and(|point| point.slope > 0.0)
 }
 
-/// Available bandwidth, from spaced trains on a link of `capacity`: the figure that explains all slopes best, by the sum of the
-/// differences, so that a few disturbed trains do not count.
+/// Available bandwidth, from spaced trains on a link of `capacity`: the figure with the smallest sum of absolute
+/// differences to all slopes, so that a few disturbed trains do not count.
 pub(super) fn available(trains: &[Seen], length: u16, capacity: BitRate) -> Available {
     let points: Vec<Point> = trains.iter().filter_map(|seen| point(seen, length, capacity)).collect();
     let whole = capacity.0 as f64;

@@ -1,9 +1,11 @@
-//! The first flight of any TCP server, as it arrives: the only packets of a stranger that come back to back.
+//! The rate of a path from the first flight of any TCP server, the only packets that an unknown server sends back to
+//! back.
 //!
-//! Source: RFC 6928: a server may send ten segments before it hears of the first; from their spacing follows what the tight
-//! link lets through (Keshav 1991: packet pairs).
-//! We: the kernel's time of each arrival counts (`SO_TIMESTAMPNS`). What comes more than half a round trip after the first
-//! segment may have waited for an acknowledgement, and is left out; arrivals at one moment are one (receive offload).
+//! Source: RFC 6928: a server may send ten segments before the first acknowledgement; their spacing gives the rate of
+//! the tight link (Keshav 1991: packet pairs).
+//! We: arrivals have the kernel's times (`SO_TIMESTAMPNS`). Segments that come more than half a round trip after the
+//! first one may have waited for an acknowledgement, and are ignored; arrivals at one moment count as one (receive
+//! offload).
 //! Properties kept: fewer than four arrivals give no rate; at most 64 KiB are read; every wait is bounded.
 
 use std::io;
@@ -17,7 +19,7 @@ use nix::poll::PollFlags;
 use super::datagram;
 use crate::wake;
 
-/// Two distances and the first, which begins them, may be chance.
+/// Least arrivals for a rate: two distances, from three arrivals, may be chance.
 const LEAST_ARRIVALS: usize = 4;
 /// Headers of IPv4 and TCP with timestamps, of a segment.
 const HEADERS: f64 = 52.0;
@@ -31,19 +33,19 @@ pub struct FirstFlight {
 }
 
 impl FirstFlight {
-    /// Payload that came.
+    /// Payload that arrived.
     #[must_use]
     pub fn bytes(&self) -> Bytes {
         Bytes(self.arrivals.last().map_or(0, |last| last.0))
     }
 
-    /// Moments at which something came.
+    /// Number of moments at which payload arrived.
     #[must_use]
     pub fn arrivals(&self) -> usize {
         self.arrivals.len()
     }
 
-    /// The rate at which it came, in IP packets with segments of `segment` bytes; `None`: too few arrivals.
+    /// The rate of arrival, in IP packets with segments of `segment` bytes; `None`: too few arrivals.
     #[must_use]
     pub fn rate(&self, segment: u32) -> Option<BitRate> {
         let [first, .., last] = self.arrivals[..] else { return None };
@@ -64,7 +66,7 @@ impl FirstFlight {
     }
 }
 
-/// Reads what comes first on `tcp`, for `patience`, and then what follows within half of `round_trip`.
+/// Reads the first flight on `tcp`: waits for its first bytes for `patience`, then reads for half of `round_trip`.
 ///
 /// # Errors
 /// When nothing can be waited for, or the kernel has no time stamps.
@@ -73,7 +75,7 @@ pub fn first_flight(tcp: &TcpStream, patience: Duration, round_trip: Micros) -> 
     let half = Duration::from_micros(round_trip.0 / 2);
     let mut flight = FirstFlight::default();
     let mut until = Instant::now() + patience;
-    // A segment at a time: of several that are read at once the kernel tells the last one's arrival.
+    // Read one segment at a time: for several at once the kernel gives the arrival of the last one only.
     let mut buffer = [0; 1_460];
     while flight.bytes().0 < MOST && wake::until([(tcp.as_fd(), PollFlags::POLLIN)], until)? == [true] {
         let Some(piece) = datagram::receive(tcp, &mut buffer).filter(|piece| piece.len > 0) else { break };

@@ -1,21 +1,22 @@
-//! One train as it arrived: how far apart its packets were, and whether its delay grew.
+//! The arrivals of one train: the distance of its packets, and the growth of its delay.
 //!
-//! Problem: a train that is faster than what others leave of the tight link builds a queue there, and the one-way delay of
-//! its packets grows along it. Clocks need not agree for that: only differences count.
+//! Problem: a train that is faster than the available bandwidth of the tight link builds a queue there, and the one-way
+//! delay grows from packet to packet. The clocks need not agree: only differences count.
 //! Source: Jain and Dovrolis 2002 (Pathload): the trend of one-way delays; Melander 2000 (TOPP): in a fluid model, a train of
 //! rate `R` beyond what is available (`A`) on a link of capacity `C` arrives at `R * C / (R + C - A)`, so the delay grows by
 //! `(R - A) / C` per unit of time.
-//! We: what disturbs a packet at a host only delays it, so of eight parts of the train the quickest packet of each counts;
-//! the slope is the median of those between all pairs of them (Theil and Sen), which two disturbed parts do not change.
-//! Properties kept: any arrivals give a figure or none, an even train its exact distances, late packets change nothing; a
-//! train whose sender was kept waiting has no slope.
+//! We: a disturbance at a host can only delay a packet, so the train is cut into eight parts and the quickest packet of
+//! each counts; the slope is the median over all pairs of these packets (Theil and Sen), which two disturbed parts do
+//! not change.
+//! Properties kept: any arrivals give a figure or none; an even train gives its exact distances; late packets change
+//! nothing; a train whose sender was kept waiting has no slope.
 
 use super::capacity::Train;
 use super::packet::Seen;
 
-/// Parts of a train of which the quickest packet counts.
+/// Parts of a train; the quickest packet of each counts.
 const PARTS: usize = 8;
-/// A pause of the sender longer than this share of the train lets a queue drain, and the slope means nothing.
+/// After a pause of the sender longer than this share of the train the queue may have drained: there is no slope then.
 const LONGEST_PAUSE: f64 = 0.2;
 
 /// Arrivals of one train.

@@ -39,7 +39,7 @@ const FIELDS_END: usize = 48;
 /// The slope of a train that shows none.
 const NO_SLOPE: i64 = i64::MIN;
 
-/// The secret that ties probes to one transfer.
+/// The secret that assigns probes to one transfer.
 #[derive(Clone, Copy)]
 pub struct Token([u8; 16]);
 
@@ -74,7 +74,7 @@ impl Token {
         self.0
     }
 
-    /// Compares in a time that does not depend on where the difference is.
+    /// Compares in constant time.
     fn matches(self, other: &[u8]) -> bool {
         other.len() == 16 && self.0.iter().zip(other).fold(0, |diff, (a, b)| diff | (a ^ b)) == 0
     }
@@ -104,7 +104,7 @@ pub enum Packet {
         sequence: u64,
         /// As in the probe.
         sent: Micros,
-        /// How many probes the responder had answered before: a gap is a loss on the data's way.
+        /// Number of probes that the responder had answered before: a gap is a loss in the direction of the data.
         number: u64,
     },
     /// Asks for one packet train.
@@ -156,7 +156,7 @@ pub enum Packet {
         /// The sender's clock.
         sent: Nanos,
     },
-    /// Asks the server for what it has seen of the client's train.
+    /// Asks the server for its figures of the client's train.
     Collect {
         /// Number of the train.
         train: u32,
@@ -165,18 +165,18 @@ pub enum Packet {
     Seen(Seen),
 }
 
-/// Arrivals of one train, in a form that does not grow with it.
+/// Arrivals of one train, in a form of constant size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     /// Number of the train.
     pub train: u32,
     /// Packets that arrived.
     pub received: u16,
-    /// Packets before the first that is missing, or came out of its turn.
+    /// Packets before the first that is missing or out of order.
     pub run: u16,
     /// Mean distance at which the run was sent, ns.
     pub gap: u32,
-    /// Distance at which the tight link let the run's packets go, ns; 0: not known.
+    /// Distance of the run's packets behind the tight link, ns; 0: not known.
     pub dispersion: u32,
     /// Growth of the one-way delay along the run, nanoseconds per second of sending; `None`: not known.
     pub slope: Option<i64>,

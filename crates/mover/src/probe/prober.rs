@@ -1,11 +1,11 @@
 //! The data receiver's side of the probes: sends them, measures, carries the requested rate.
 //!
 //! Source: Prasad 2004 (SOBAS), section IV-B: 100 bytes every 10 ms; five trains before the data.
-//! We: trains are 20 ms apart without waiting for one another, so all this takes about one round trip and
-//! 100 ms; each begins half-way between two probes. Arrival times are the kernel's (`SO_TIMESTAMPNS`), so the
-//! time that this thread waits for its turn does not count.
-//! Properties kept: measuring ends after [`ProberConfig::timeout`] at the latest, with what there is; without
-//! any answer everything stays "not measured", and nothing counts as lost.
+//! We: trains are 20 ms apart without waiting for one another, so measuring takes about one round trip and 100 ms; each
+//! train begins half-way between two probes. Arrival times are the kernel's (`SO_TIMESTAMPNS`), so scheduling delays of
+//! this thread do not count.
+//! Properties kept: measuring ends after [`ProberConfig::timeout`] at the latest, with the answers so far; without any
+//! answer all figures stay "not measured", and no probe counts as lost.
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -26,7 +26,7 @@ use crate::wake::{self, Bell};
 
 /// Probes whose answer is still awaited; at 10 ms each, round trips up to ten seconds.
 const MAX_AWAITED: usize = 1_024;
-/// A train that has not ended by itself has ended when nothing of it came for so long.
+/// An incomplete train ends when no packet of it has come for so long.
 const ECHO_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// How a prober measures.
@@ -36,7 +36,7 @@ pub struct ProberConfig {
     pub interval: Duration,
     /// Packet trains: 5 (Prasad 2004, section IV-B); 0: capacity is not measured.
     pub trains: u32,
-    /// Packets in a train; 32 leave a queue of 48 KB unharmed, and last 3.8 ms at 100 Mbit/s.
+    /// Packets in a train; 32 fit into a queue of 48 KB, and last 3.8 ms at 100 Mbit/s.
     pub train_packets: u16,
     /// Time between two requests for a train.
     pub train_spacing: Duration,
@@ -175,7 +175,7 @@ impl Drop for Prober {
         self.shared.stop.store(true, Ordering::Relaxed);
         self.shared.bell.ring();
         if let Some(thread) = self.thread.take() {
-            // It cannot have panicked in a way that matters here: the session is over either way.
+            // A panic of the thread does not matter here: the session is over either way.
             let _ended = thread.join();
         }
     }
@@ -240,7 +240,7 @@ impl ProberThread {
             let next = self.send_what_is_due();
             let watched =
                 [(self.socket.as_fd(), PollFlags::POLLIN), (shared.bell.as_fd(), PollFlags::POLLIN)];
-            // Without poll nothing can be waited for: end rather than spin.
+            // Without poll the thread cannot wait: end rather than spin.
             let Ok([readable, rung]) = wake::until(watched, next) else { break };
             if rung {
                 shared.bell.silence();
@@ -255,7 +255,7 @@ impl ProberThread {
         self.publish();
     }
 
-    /// Sends the probe and the train request whose time has come; returns when the next one's will.
+    /// Sends the probe and the train request that are due; returns when the next one is.
     fn send_what_is_due(&mut self) -> Instant {
         let now = Instant::now();
         if now >= self.next_probe {
@@ -265,7 +265,7 @@ impl ProberThread {
             let request = self.shared.request.load(Ordering::Relaxed);
             let pacing = (request != 0).then_some(Rate(request));
             self.send(Packet::Probe { sequence, sent: micros(now - self.start), pacing });
-            // After a pause the rhythm begins anew: probes that were not sent are not made up for.
+            // After a pause the interval starts anew: missed probes are not sent later.
             let due = self.next_probe + self.config.interval;
             self.next_probe = if due > now { due } else { now + self.config.interval };
         }
@@ -304,8 +304,8 @@ impl ProberThread {
                 let slot = &mut self.awaited[sequence as usize % MAX_AWAITED];
                 let recent = sequence < self.sent && self.sent - sequence <= MAX_AWAITED as u64;
                 let Some(sent) = slot.take_if(|_| recent) else { return };
-                // How long the echo waited for this thread. Both ends are on the wall clock, microseconds
-                // apart, so a step of that clock hardly ever falls between them.
+                // How long the echo waited for this thread. Both times are of the wall clock and microseconds apart, so
+                // a step of that clock hardly ever falls between them.
                 let waited = Duration::from_nanos(now.1.saturating_sub(stamp));
                 let rtt = now.0.saturating_duration_since(sent).saturating_sub(waited);
                 self.answered += 1;

@@ -1,9 +1,9 @@
 //! The data sender's side of the probes: echoes, trains, and the rate the receiver requests.
 //!
 //! Source: Prasad 2004 (SOBAS), section IV-B; the request is ours.
-//! Properties kept: nothing is sent but to the session's peer, in answer to a packet with its token; an echo
-//! is as long as its probe; echoes per second and trains per session are limited; a request reaches the data
-//! socket as soon as it arrives, and never bounds it below a floor.
+//! Properties kept: packets are sent only to the session's peer, in answer to a packet with its token; an echo is as
+//! long as its probe; echoes per second and trains per session are limited; a requested rate is set on the data socket
+//! as soon as it arrives, and never below a floor.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
@@ -20,7 +20,7 @@ use super::packet::{MAX_TRAIN_PACKET, Packet, Token};
 use super::train;
 use crate::wake::{self, Bell};
 
-/// Bounds of one peer's questions.
+/// Bounds of one peer's requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Packet trains in all: the five of Prasad 2004, once repeated.
@@ -31,7 +31,7 @@ pub struct Limits {
     pub train_spacing: Duration,
     /// Echoes in a second: twice those of Prasad 2004, and room for catching up.
     pub echoes_per_second: u32,
-    /// Lowest rate that a request can bring about.
+    /// Lowest rate that a request can set.
     pub slowest: Rate,
 }
 
@@ -96,7 +96,7 @@ impl Shared {
 }
 
 impl Responder {
-    /// Answers packets that arrive on `socket` from `peer` (any port; the first right packet fixes it).
+    /// Answers packets that arrive on `socket` from `peer` (any port; the first valid packet fixes it).
     ///
     /// # Errors
     /// When the socket cannot be switched to non-blocking, or the thread not be started.
@@ -128,8 +128,8 @@ impl Responder {
         self.shared.state().counters
     }
 
-    /// From now on the receiver's requests bound the rate of `data`; the present one at once. Above all requests
-    /// stands `limit`, if there is one.
+    /// Bounds the rate of `data` by the receiver's requests from now on, by the present one at once, and by `limit`, if
+    /// there is one.
     ///
     /// # Errors
     /// [`OptionError`] when the rate cannot be set.
@@ -153,7 +153,7 @@ impl Drop for Responder {
     fn drop(&mut self) {
         self.shared.stop.ring();
         if let Some(thread) = self.thread.take() {
-            // It cannot have panicked in a way that matters here: the session is over either way.
+            // A panic of the thread does not matter here: the session is over either way.
             let _ended = thread.join();
         }
     }
@@ -197,9 +197,9 @@ impl ResponderThread {
             let far = Instant::now() + Duration::from_secs(3_600);
             let watched =
                 [(self.socket.as_fd(), PollFlags::POLLIN), (shared.stop.as_fd(), PollFlags::POLLIN)];
-            // Without poll nothing can be waited for: end rather than spin.
+            // Without poll the thread cannot wait: end rather than spin.
             let Ok([_, false]) = wake::until(watched, far) else { return };
-            // One datagram a round: a flood must not keep the bell from being heard.
+            // One datagram per round: a flood must not delay the bell.
             if let Ok((len, from)) = self.socket.recv_from(&mut buffer) {
                 let answered = self.answer(&buffer[..len], from);
                 let counters = &mut shared.state().counters;
@@ -263,7 +263,7 @@ impl ResponderThread {
     }
 
     fn send(&self, packet: Packet, to: SocketAddr) {
-        // A datagram that the host cannot send is a datagram lost, and is measured as that.
+        // A datagram that the host cannot send is measured as lost.
         let _lost_if_refused = self.socket.send_to(packet.encode(self.token, &mut [0; MAX_TRAIN_PACKET]), to);
     }
 
@@ -273,7 +273,7 @@ impl ResponderThread {
         if state.request != Some(rate) {
             state.request = Some(rate);
             if let Some(data) = &state.data {
-                // Refused only once the transfer's socket is no longer one; then there is nothing to pace.
+                // Refused only after the transfer's socket has gone; then there is nothing to pace.
                 let _too_late = options::set_max_pacing_rate(data, state.rate().unwrap_or(rate));
             }
         }

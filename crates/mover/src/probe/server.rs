@@ -1,10 +1,10 @@
 //! The server of `bufwise probe`: echoes and trains for one client at a time.
 //!
-//! A client connects by TCP and gets a token: so it has shown that it receives at its address. Packets of UDP count only with
-//! that token and from that address, and the first one fixes the port. Two measurements at once would disturb each other, so
-//! that others hear that the server is busy.
-//! Properties kept: nothing is sent but to the address that holds the connection; an echo is as long as its probe; a session
-//! is bounded in time, in bytes sent, in silence; trains are bounded in packets and time.
+//! A client connects by TCP and gets a token, which proves that it receives at its address. UDP packets count only with
+//! that token and from that address, and the first one fixes the port. Two measurements at once would disturb each
+//! other, so other clients are told that the server is busy.
+//! Properties kept: packets are sent only to the address of the TCP connection; an echo is as long as its probe; a
+//! session is bounded in time, in bytes sent, in silence; trains are bounded in packets and time.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -20,9 +20,9 @@ use super::packet::{MAX_TRAIN_PACKET, PROBE_LEN, Packet, Token};
 use super::train::{self, Form};
 use crate::wake;
 
-/// The client's request for what was seen waits so long for packets that are still on their way.
+/// How long the answer to [`Packet::Collect`] waits for packets that are still on their way.
 const STRAGGLERS: Duration = Duration::from_millis(150);
-/// Receive buffer to ask for: a train that comes while this thread waits for its turn.
+/// Receive buffer to set: room for a train that comes while this thread is not running.
 const RECEIVE_BUFFER: usize = 4 << 20;
 
 /// Bounds of one client.
@@ -32,7 +32,7 @@ pub struct SessionLimits {
     pub time: Duration,
     /// Longest silence.
     pub idle: Duration,
-    /// Most that is sent in trains.
+    /// Most bytes sent in trains.
     pub bytes: Bytes,
     /// Packets in one train.
     pub train_packets: u16,
@@ -99,7 +99,7 @@ impl PathServer {
         self.listener.local_addr()
     }
 
-    /// Serves one client after another, and tells each one's session, until the descriptor `stop` is readable.
+    /// Serves one client after another, reports each session, until the descriptor `stop` is readable.
     ///
     /// # Errors
     /// When nothing can be waited for.
@@ -111,7 +111,7 @@ impl PathServer {
             if stopped {
                 return Ok(());
             }
-            // A client that is gone already is none.
+            // A client that has gone already is ignored.
             if came && let Ok((control, peer)) = self.listener.accept() {
                 // A session that cannot be served ends; the client sees that.
                 if let Ok(session) = self.serve(control, peer, &stop) {
@@ -121,11 +121,11 @@ impl PathServer {
         }
     }
 
-    /// Says to another client that one is served already.
+    /// Tells another client that the server is busy.
     fn turn_away(&self) {
         let Ok((mut other, _)) = self.listener.accept() else { return };
         let mut scratch = [0; MAX_TRAIN_PACKET];
-        // A client that does not hear it loses no more than this line.
+        // Errors do not matter: the client only misses this packet.
         let _gone = other.set_nonblocking(true).and_then(|()| {
             let busy = Packet::Hello { busy: true };
             other.write_all(busy.encode(Token::random()?, &mut scratch))
@@ -150,7 +150,7 @@ impl PathServer {
 /// Buffers and time stamps of a socket that trains come to.
 pub(super) fn prepare(socket: &UdpSocket) -> io::Result<()> {
     datagram::stamp_arrivals(socket)?;
-    // Less than asked for is less room for trains, which shows.
+    // A smaller buffer than requested has less room for trains, which shows as losses.
     let _less = socket2::SockRef::from(socket).set_recv_buffer_size(RECEIVE_BUFFER);
     Ok(())
 }
@@ -218,11 +218,11 @@ impl Desk<'_> {
         (&self.control).write_all(packet.encode(self.token, &mut [0; MAX_TRAIN_PACKET]))
     }
 
-    /// Takes in the datagrams that wait; whether one was the client's.
+    /// Takes in the waiting datagrams; returns whether one was the client's.
     fn receive_all(&mut self) -> bool {
         let mut buffer = [0; MAX_TRAIN_PACKET + 1];
         let mut any = false;
-        // A flood must not keep the control connection from being heard.
+        // A flood must not delay the control connection.
         for _ in 0..self.server.limits.train_packets {
             let Some(datagram) = datagram::receive(&self.server.socket, &mut buffer) else { break };
             any |= self.received(&buffer[..datagram.len], datagram).is_some();
@@ -241,7 +241,7 @@ impl Desk<'_> {
                 }
                 let echo = Packet::Echo { sequence, sent, number: self.state.echoes };
                 self.state.echoes += 1;
-                // A datagram that the host cannot send is a datagram lost, and is measured as that.
+                // A datagram that the host cannot send is measured as lost.
                 let echo = echo.encode(self.token, &mut [0; MAX_TRAIN_PACKET]).to_vec();
                 let _lost_if_refused = self.server.socket.send_to(&echo, from);
             }

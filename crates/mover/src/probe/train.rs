@@ -1,7 +1,7 @@
 //! Sending packet trains: back to back, or at even distances.
 //!
-//! Properties kept: each packet of a spaced train carries the time at which it was really sent, so that a sender that is late
-//! shows; a sender that was kept waiting does not make up for it by a burst.
+//! Properties kept: each packet of a spaced train carries its actual time of sending, so that a late sender shows; a
+//! sender that was delayed does not catch up by a burst.
 
 use std::io::IoSlice;
 use std::net::{SocketAddr, UdpSocket};
@@ -15,9 +15,9 @@ use nix::sys::socket::{ControlMessage, MsgFlags, SockaddrStorage, sendmsg};
 
 use super::packet::{MAX_TRAIN_PACKET, Packet, Token};
 
-/// Payload that one datagram may have over IPv4 and IPv6, and with it one system call.
+/// Largest payload of one datagram over IPv4 and IPv6, and thus of one system call.
 const LARGEST_DATAGRAM: usize = 65_487;
-/// A sender that is later than this many packet times, and than [`LATE`], goes on from where it is.
+/// A sender that is late by more than this many packet times, and by more than [`LATE`], does not catch up.
 const LATE_PACKETS: u32 = 4;
 /// A sleep ends some 60 us late: at short distances that many packets go out together.
 const LATE: Duration = Duration::from_micros(200);
@@ -34,10 +34,10 @@ pub(super) struct Form {
 
 /// Sends a train back to back, in one of two ways.
 ///
-/// If `joined`, the kernel cuts them out of one large datagram (udp(7), `UDP_SEGMENT`): the packets reach the device
-/// together, however often this thread has to wait for its turn; one by one they would show this host's speed at some
-/// 500 Mbit/s and more. Else they go one by one: where virtual devices pass the large datagram on as it is, it arrives all
-/// at one moment and shows nothing.
+/// If `joined`, the kernel cuts the packets out of one large datagram (udp(7), `UDP_SEGMENT`): they reach the device
+/// together, however often this thread is interrupted; sent one by one, they would measure this host's speed above some
+/// 500 Mbit/s. Otherwise they are sent one by one: virtual devices that pass the large datagram on whole deliver it at
+/// one moment, which shows no rate.
 pub(super) fn send_together(
     socket: &UdpSocket,
     token: Token,
@@ -53,7 +53,7 @@ pub(super) fn send_together(
     let together = LARGEST_DATAGRAM / segment * segment;
     for part in whole.chunks(together) {
         if !joined || send_segmented(socket, part, segment, to).is_err() {
-            // A datagram refused is a datagram lost.
+            // A refused datagram counts as lost.
             for single in part.chunks(segment) {
                 let _lost_if_refused = socket.send_to(single, to);
             }
@@ -68,7 +68,7 @@ fn send_segmented(socket: &UdpSocket, part: &[u8], segment: usize, to: SocketAdd
     sendmsg(socket.as_raw_fd(), &[IoSlice::new(part)], &control, MsgFlags::empty(), Some(&to))
 }
 
-/// Sends a train of stamped packets in this form; takes as long as the train is.
+/// Sends a train of stamped packets in this form; blocks for the duration of the train.
 pub(super) fn send_stamped(socket: &UdpSocket, token: Token, to: SocketAddr, form: Form) {
     let Form { train, packets, length, spacing } = form;
     let start = Instant::now();

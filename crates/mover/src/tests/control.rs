@@ -77,7 +77,7 @@ fn a_limit_of_either_end_bounds_the_rate() {
 
 #[test]
 fn a_request_that_came_too_soon_is_told_later_though_the_policy_says_no_more() {
-    /// Two decisions at its first two looks, a few milliseconds apart, and never another.
+    /// Two decisions at its first two samples, a few milliseconds apart, and no further one.
     struct Hasty(Vec<Bytes>);
     impl Policy for Hasty {
         fn observe(&mut self, _: &Sample, _: Micros) -> Decision {
@@ -173,7 +173,7 @@ fn a_peer_that_closes_early_is_an_error_for_the_sender() {
     assert!(matches!(error, MoveError::Connection { .. }), "{error}");
 }
 
-/// How long a stalled peer is waited for, and from when on looks are counted.
+/// How long to wait for a stalled peer, and from when on samples are counted.
 const STALL: Duration = Duration::from_secs(3);
 const SETTLED: Duration = Duration::from_millis(1_200);
 
@@ -211,7 +211,7 @@ fn a_byte_that_comes_after_silence_is_taken_at_once() {
             });
             assert_eq!((received.unwrap().report.bytes, into.0), (1, b"!".to_vec()));
         });
-        // Quiet by now, so that no look is due for a while.
+        // The connection is quiet by now, so that no sample is due for a while.
         thread::sleep(SETTLED);
         (&sending).write_all(b"!").unwrap();
         assert_eq!(heard.recv_timeout(TEST_TIMEOUT), Ok(1), "long before the stream ends");

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-/// Why TLS could not be had.
+/// Why TLS could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// A certificate or key could not be read.
@@ -28,7 +28,7 @@ pub enum TlsError {
     /// The name cannot stand in a certificate.
     #[error("`{0}` is neither a host name nor an address: TLS cannot verify it")]
     Name(String),
-    /// The peer and we did not come to terms.
+    /// The handshake failed.
     #[error("the TLS handshake with {peer} failed: {source}")]
     Handshake {
         /// The peer.

@@ -1,10 +1,10 @@
 //! A TLS connection over a socket that does not block.
 //!
-//! Problem: the library reads a socket 4 KiB at a time, which is too many system calls for a fast path. So
-//! the socket is read here in large pieces, which the library is then fed.
-//! Properties kept: `WouldBlock` means that the socket has nothing and everything read from it was used, so who
-//! waits for the socket then misses nothing; encrypted bytes leave before new ones are made, so memory is bounded;
-//! the peer's end counts only if the peer said so (`close_notify`).
+//! Problem: the library reads a socket 4 KiB at a time, which is too many system calls on a fast path. So this stream
+//! reads the socket in large pieces and feeds them to the library.
+//! Properties kept: `WouldBlock` means that the socket has no bytes and all bytes read from it were used, so a caller
+//! that then waits for the socket misses none; encrypted bytes are sent before new ones are made, so memory is bounded;
+//! the peer's end counts only if the peer announced it (`close_notify`).
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -17,9 +17,9 @@ use rustls::{Connection, HandshakeKind};
 use super::trust::Fingerprint;
 use crate::cancel::Cancel;
 
-/// Bytes read from the socket at once: at first, for commands and handshakes,
+/// Bytes read from the socket at once, at first: for commands and handshakes.
 const SMALL: usize = 4 << 10;
-/// and as long as the reads come back full, up to this.
+/// Most bytes read from the socket at once; the size grows to this while reads come back full.
 const LARGE: usize = 256 << 10;
 /// Bytes that may be encrypted ahead of the socket.
 const AHEAD: usize = 256 << 10;
@@ -34,7 +34,7 @@ pub struct TlsStream {
     closing: bool,
 }
 
-/// Encrypted bytes from the socket that the library has not had yet.
+/// Encrypted bytes from the socket that the library has not taken yet.
 #[derive(Debug)]
 struct Incoming {
     buffer: Vec<u8>,
@@ -124,7 +124,7 @@ impl TlsStream {
         self.tls.wants_write()
     }
 
-    /// Puts `close_notify` behind what is still to be sent, and sends all that.
+    /// Queues `close_notify` behind unsent bytes, and sends them all.
     pub(crate) fn notify_close(&mut self) -> io::Result<()> {
         if !self.closing {
             self.closing = true;
@@ -133,25 +133,25 @@ impl TlsStream {
         self.drain()
     }
 
-    /// Gives the library more of what the socket had; false at the socket's end.
+    /// Feeds the library bytes from the socket; false at the socket's end.
     fn fill(&mut self) -> io::Result<bool> {
         if self.incoming.at == self.incoming.end && !self.incoming.ended {
             self.incoming.read(&mut self.tcp)?;
         }
         let incoming = &mut self.incoming;
         let mut rest = &incoming.buffer[incoming.at..incoming.end];
-        // Of nothing, this is what tells the library of the end.
+        // Feeding no bytes tells the library of the end.
         let taken = self.tls.read_tls(&mut rest)?;
         incoming.at += taken;
         if let Err(error) = self.tls.process_new_packets() {
-            // The alert that tells the peer why is worth a try.
+            // Try to send the alert that tells the peer the cause.
             let _told = self.drain();
             return Err(io::Error::new(io::ErrorKind::InvalidData, error));
         }
         Ok(taken > 0)
     }
 
-    /// Sends what is encrypted already.
+    /// Sends the bytes that are already encrypted.
     fn drain(&mut self) -> io::Result<()> {
         while self.tls.wants_write() {
             match self.tls.write_tls(&mut self.tcp) {
@@ -193,7 +193,7 @@ impl Read for TlsStream {
                 read => return read,
             }
             self.fill()?;
-            // Answers of the library's own (a key update) must not wait for us to write.
+            // Send the library's own answers (a key update) now: they must not wait for the next write.
             self.drain_some()?;
         }
     }

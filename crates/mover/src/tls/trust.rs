@@ -1,4 +1,4 @@
-//! Which servers a client believes.
+//! The servers that a client trusts.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -15,17 +15,17 @@ use rustls::{CertificateError, DigitallySignedStruct, Error, RootCertStore, Sign
 
 use super::error::TlsError;
 
-/// Which servers a client believes.
+/// The servers that a client trusts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Trust {
-    /// Those whose certificate the system's authorities vouch for.
+    /// Servers whose certificate is signed by the system's authorities.
     #[default]
     System,
-    /// Those whose certificate the authorities in this PEM file vouch for.
+    /// Servers whose certificate is signed by the authorities in this PEM file.
     Authorities(PathBuf),
-    /// The one with exactly this certificate, whatever name and dates are in it.
+    /// The server with exactly this certificate, whatever name and dates are in it.
     Pinned(Fingerprint),
-    /// All: the connection is encrypted, but the peer is unknown.
+    /// All servers: the connection is encrypted, but the peer is not verified.
     Anyone,
 }
 
@@ -121,7 +121,7 @@ impl FromStr for Fingerprint {
     }
 }
 
-/// Believes one certificate, or any; in either case its owner must have signed the handshake.
+/// Accepts one certificate, or any; in either case the handshake must be signed by its owner.
 #[derive(Debug)]
 struct Pinned {
     only: Option<Fingerprint>,

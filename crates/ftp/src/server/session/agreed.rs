@@ -10,11 +10,11 @@ use crate::wire::dialect::ProbeOffer;
 /// Buffers of data connections to come.
 pub(super) struct ReservedBuffer {
     pub(super) size: Bytes,
-    /// Given back with it.
+    /// Gives the memory back when dropped.
     pub(super) _grant: Grant,
 }
 
-/// The probes' ends for the next transfer.
+/// Both ends of the probes, for the next transfer.
 #[derive(Debug, Default)]
 pub(super) struct Probes {
     /// Answers the client's probes, for a file that it will receive.
@@ -23,12 +23,12 @@ pub(super) struct Probes {
     pub(super) offer: Option<ProbeOffer>,
 }
 
-/// The tuning of the transfer that runs.
+/// Tuning of the running transfer.
 #[derive(Debug, Default)]
 pub(super) struct Tuned {
     /// The client's requests, while we send a file.
     pub(super) grants: Option<(BufferGrants, Grant)>,
-    /// Our requests are told, while we receive one.
+    /// Whether our requests are sent to the client, while we receive a file.
     pub(super) tells: bool,
     /// The size told to the client last.
     pub(super) told: Option<Bytes>,

@@ -50,7 +50,7 @@ impl ServerSession {
         }
     }
 
-    /// The status of a path; users who could go on with an unfinished upload see that of its bytes.
+    /// The status of a path; users who could resume an unfinished upload see the status of its bytes.
     fn status_of(&self, path: Option<&Path>, user: &User) -> Result<(VirtualPath, Status), StoreError> {
         let path = self.here.join(path.unwrap_or(Path::new("")))?;
         let status = self.server.store.status(&path, user.rights == Rights::Write)?;
@@ -112,7 +112,7 @@ impl ServerSession {
         }
     }
 
-    /// Commands that change something.
+    /// Commands that change files or directories.
     fn change(&mut self, command: Command, user: &User) -> io::Result<()> {
         if user.rights != Rights::Write {
             return self.forbid();
@@ -192,7 +192,7 @@ impl ServerSession {
         self.here.join(path).map(|path| path.to_string()).unwrap_or_default()
     }
 
-    /// Says why not; what the client could not have caused goes to the log, too.
+    /// Replies with an error; logs it, too, if the client cannot have caused it.
     pub(super) fn refuse(&mut self, error: &StoreError) -> io::Result<()> {
         if let StoreError::Other(source) = error {
             self.server.tell(&Event::Trouble { what: format!("the file system reports: {source}") });

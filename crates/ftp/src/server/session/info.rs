@@ -10,7 +10,7 @@ use crate::wire::dialect::DrsFeature;
 use crate::wire::listing::Facts;
 use crate::wire::{Command, Features, Opts, Reply};
 
-/// Everything that is understood.
+/// All commands that the server understands.
 const VERBS: &str = "USER PASS QUIT AUTH PBSZ PROT FEAT OPTS SYST HELP NOOP STAT SITE TYPE MODE STRU ALLO \
                      PASV EPSV PORT EPRT REST RETR STOR APPE ABOR LIST NLST MLSD MLST SIZE MDTM MFMT HASH CWD \
                      CDUP PWD MKD RMD DELE RNFR RNTO SBUF PROB";

@@ -1,8 +1,8 @@
 //! Login and encryption: USER, PASS, AUTH, PBSZ, PROT, CCC.
 //!
 //! Source: RFC 959 (USER, PASS), RFC 4217 (TLS), RFC 2577 (guessing of passwords).
-//! Properties kept: a wrong name and a wrong password look alike; where TLS is required no password is taken in
-//! clear text; AUTH begins everything anew: nothing said in clear text counts afterwards.
+//! Properties kept: a wrong name and a wrong password look alike; where TLS is required, no password is accepted in
+//! clear text; AUTH resets the session: commands sent in clear text have no effect afterwards.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -103,8 +103,8 @@ impl ServerSession {
         Ok(Next::End)
     }
 
-    /// Sleeps until `moment`; false if the time for logging in is over before, or the server stops. A session that has
-    /// lost its place ends.
+    /// Sleeps until `moment`; false if the time for logging in ends before, the server stops, or the session has lost
+    /// its place.
     fn wait_until(&self, moment: Instant) -> io::Result<bool> {
         if moment > self.began + self.server.config.times.login {
             return Ok(false);

@@ -11,8 +11,8 @@ use crate::server::turns::Party;
 use crate::server::users::{Rights, User};
 
 impl ServerSession {
-    /// A sum of the file, or of an interrupted upload for users who may go on with it: so a client learns whether
-    /// what has arrived is the beginning of its file.
+    /// Sums a file, or an interrupted upload for users who may resume it: so a client learns whether the uploaded part
+    /// is the beginning of its file.
     pub(super) fn sum(&mut self, path: &Path, user: &User) -> io::Result<()> {
         let (file, sum) = match self.opened(path, user) {
             Ok(opened) => opened,

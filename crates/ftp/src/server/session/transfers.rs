@@ -73,8 +73,8 @@ impl ServerSession {
         let grants = self.tune_sending();
         let record = self.record(user, Direction::Sent, &path, offset);
         let text = format!("Here it comes ({left} bytes).");
-        // The announced number of bytes goes out, or the client hears of it, if the file changes meanwhile. File systems that
-        // do not know the length of a file say 0.
+        // If the file changes meanwhile, either the announced number of bytes is sent or the client gets an error. File
+        // systems that do not know a file's length report 0.
         let length = (left > 0).then_some(left);
         self.start(&text, move |link| {
             let part = Source::File { file: &file, offset, length };
@@ -93,7 +93,7 @@ impl ServerSession {
             Err(error) => return self.refuse(&error),
         };
         let Some(mut channel) = self.channel()? else { return Ok(()) };
-        // Our own clients read what comes while they write, and want the tickets; others may do neither.
+        // Clients of bufwise read while they write, and need the tickets; others may do neither.
         if !self.notify {
             channel.tls = channel.tls.map(|tls| tls.without_tickets());
         }
@@ -143,7 +143,7 @@ impl ServerSession {
         Ok(Listing::new(entries, form, user.rights, prefix))
     }
 
-    /// The data connection of the next transfer, which uses it up; without one the client hears why.
+    /// Takes the data connection for the next transfer; without one, replies with the reason.
     fn channel(&mut self) -> io::Result<Option<Channel>> {
         let Some(way) = self.way.take() else {
             self.reply(425, "EPSV or PASV first.")?;
@@ -162,7 +162,7 @@ impl ServerSession {
         }))
     }
 
-    /// The record of the transfer, for the log in its end.
+    /// The record of the transfer, for the log.
     fn record(&self, user: &User, direction: Direction, path: &VirtualPath, offset: u64) -> Transfer {
         Transfer {
             peer: self.control.peer.ip(),
@@ -204,7 +204,7 @@ impl ServerSession {
         }
     }
 
-    /// The transfer has something to say: how far it is, or that it has ended.
+    /// Handles news of the transfer: its progress, or its end.
     pub(super) fn look_at_transfer(&mut self) -> io::Result<()> {
         let Some(running) = &self.running else { return Ok(()) };
         if !running.has_ended() {

@@ -1,11 +1,10 @@
 //! Buffers that clients request, and the probes that measure the path (SBUF, 126, PROB).
 //!
-//! Source: GridFTP (SBUF before transfers); Feng 2002, section 4 (SBUF and 126 during one); Prasad 2004, section IV-B
-//! (probes);
-//! [`crate::wire::dialect`] says when which is meant.
-//! Properties kept: a request is bounded for its connection, its user and the host, whatever number it has and however soon
-//! it comes; during a transfer it is answered by 126 alone; probes are answered to the control connection's peer
-//! alone, and sent to it alone.
+//! Source: GridFTP (SBUF before transfers); Feng 2002, section 4 (SBUF and 126 during a transfer); Prasad 2004, section
+//! IV-B (probes); [`crate::wire::dialect`] distinguishes them.
+//! Properties kept: a request is bounded for its connection, its user and the host, whatever its size and timing;
+//! during a transfer it is answered by 126 alone; probes are accepted from and sent to the control connection's peer
+//! alone.
 
 use std::io;
 use std::net::UdpSocket;
@@ -21,7 +20,7 @@ use crate::server::event::Event;
 use crate::wire::Command;
 use crate::wire::dialect::{ProbeOffer, buffer_notice};
 
-/// A buffer below this is no request but a mistake, or a share of a budget that is used up.
+/// A buffer below this is refused: a mistake, or the rest of a used-up budget.
 const SMALLEST_BUFFER: Bytes = Bytes(4 << 10);
 /// Ports below belong to services, which must not be probed on a client's word.
 const FIRST_FREE_PORT: u16 = 1_024;
@@ -79,12 +78,12 @@ impl ServerSession {
         Ok(offer)
     }
 
-    /// For the file that we send now.
+    /// Takes the responder for the file that is sent now.
     pub(super) fn take_responder(&mut self) -> Option<Responder> {
         std::mem::take(&mut self.probes).responder
     }
 
-    /// For the file that we receive now; that probes cannot be had is no obstacle.
+    /// Starts probes for the file that is received now; `None` if they cannot be started.
     pub(super) fn take_prober(&mut self) -> Option<Prober> {
         let offer = std::mem::take(&mut self.probes).offer?;
         let socket = UdpSocket::bind(with_port(self.control.local, 0)).ok()?;
@@ -92,7 +91,7 @@ impl ServerSession {
         Prober::start(socket, peer, offer.token, ProberConfig::default()).ok()
     }
 
-    /// A file will be sent: the client's requests count, if it knows how.
+    /// Before a file is sent: accepts the client's requests, if it has opted in.
     pub(super) fn tune_sending(&mut self) -> BufferGrants {
         let grants = self.sending();
         let user = self.user.as_ref().map_or("", |user| &user.name);
@@ -101,7 +100,7 @@ impl ServerSession {
         grants
     }
 
-    /// For what is sent now: a buffer within the memory of all that is.
+    /// Grants for what is sent now, within the memory of all downloads.
     pub(super) fn sending(&self) -> BufferGrants {
         let user = self.user.as_ref().map_or("", |user| &user.name);
         let mut share = self.server.sending.open(user);
@@ -109,12 +108,12 @@ impl ServerSession {
             .within(move |wanted, held| share.ask(wanted, held))
     }
 
-    /// A file will be received: our requests are told, if the client knows how.
+    /// Before a file is received: sends our requests, if the client has opted in.
     pub(super) fn tune_receiving(&mut self) {
         self.tuned = Tuned { tells: self.notify, ..Tuned::default() };
     }
 
-    /// Whether SBUF has its meaning during a transfer now.
+    /// Whether SBUF now has its meaning during a transfer.
     pub(super) fn takes_requests(&self) -> bool {
         self.notify && self.tuned.grants.is_some()
     }
@@ -130,7 +129,7 @@ impl ServerSession {
         self.control.reply(&buffer_notice(granted))
     }
 
-    /// Tells the client of the size that we request for its buffer.
+    /// Sends the client the size that we request for its buffer.
     pub(super) fn look_at_progress(&mut self, progress: &Progress) -> io::Result<()> {
         self.tuned.last = Some(*progress);
         let Some(request) = progress.buffer_request.filter(|_| self.tuned.tells) else { return Ok(()) };

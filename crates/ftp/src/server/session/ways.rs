@@ -69,7 +69,7 @@ impl ServerSession {
         }
     }
 
-    /// Waits on a port for the next transfer; what waited before does no longer.
+    /// Listens on a port for the next transfer, in place of an earlier one.
     fn listen(&mut self) -> io::Result<Option<u16>> {
         self.way = None;
         let sockets = self.sockets();
@@ -116,7 +116,7 @@ impl ServerSession {
         self.reserved = None;
         match (self.buffer_size(), self.server.config.tuning.policy) {
             (Some(size), _) => Sockets::fixed(size),
-            // All of it is offered with the connection's first packet, so it must be granted before.
+            // The whole buffer is offered with the connection's first packet, so it must be granted before.
             (None, PolicyKind::Fixed(size)) => {
                 let mut grant = self.receiving();
                 let room = grant.ask(size.times(2), Bytes::ZERO);
@@ -127,7 +127,7 @@ impl ServerSession {
         }
     }
 
-    /// For the receive buffer of one upload.
+    /// The share of memory for the receive buffer of one upload.
     pub(super) fn receiving(&self) -> BudgetGrant {
         self.server.receiving.open(self.user.as_ref().map_or("", |user| &user.name))
     }

@@ -47,7 +47,7 @@ impl Command {
     pub fn shown(&self) -> String {
         match self {
             Self::Pass(_) => "PASS ***".to_owned(),
-            // The token is as good as a password for as long as the transfer runs.
+            // The token is a secret while the transfer runs.
             Self::Prob(Some(_)) => "PROB ***".to_owned(),
             _ => match self.argument() {
                 Some(argument) => format!("{} {}", self.verb(), escape_for_terminal(&argument)),
@@ -77,7 +77,7 @@ impl Command {
             Self::Epsv(argument) => argument.text().map(|text| text.as_bytes().to_vec()),
             Self::Port(to) => Some(address::encode_port(*to).into_bytes()),
             Self::Eprt(to) => Some(address::encode_eprt(*to).into_bytes()),
-            // Without a path there is no argument that could be sent: `encode` refuses an empty one.
+            // No argument without a path: `encode` refuses an empty one.
             Self::Mfmt { path, .. } if path.as_os_str().is_empty() => Some(Vec::new()),
             Self::Mfmt { modified, path } => {
                 let time = timestamp::format(*modified);
@@ -110,7 +110,7 @@ impl Command {
     }
 }
 
-/// Servers take what begins with a dash for options of `ls`.
+/// Protects a path that begins with a dash, which servers take for options of `ls`.
 fn not_an_option(path: &Path) -> Vec<u8> {
     let bytes = path.as_os_str().as_bytes();
     if bytes.starts_with(b"-") { [b"./", bytes].concat() } else { bytes.to_vec() }

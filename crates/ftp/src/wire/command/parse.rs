@@ -150,7 +150,7 @@ fn path(argument: &[u8]) -> Result<PathBuf, CommandError> {
     required(argument).map(to_path)
 }
 
-/// The path of `LIST -la path`: words that begin with a dash are what some clients pass on to `ls`.
+/// The path of `LIST -la path`: words that begin with a dash are options that some clients pass to `ls`.
 fn options_skipped(argument: &[u8]) -> Option<PathBuf> {
     let mut rest = argument;
     while rest.starts_with(b"-") {
@@ -187,7 +187,7 @@ fn letter(argument: &[u8]) -> Result<char, CommandError> {
     }
 }
 
-/// A name that the peer chose, cut to what may be kept and logged.
+/// A name from the peer, cut to the length that may be kept and logged.
 fn name(bytes: &[u8]) -> String {
     let printable = |byte: &u8| if byte.is_ascii_graphic() { char::from(*byte) } else { '?' };
     bytes.iter().take(MAX_NAME).map(printable).collect()

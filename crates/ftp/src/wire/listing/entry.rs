@@ -1,4 +1,4 @@
-//! One entry of a directory, and which facts of it a listing gives.
+//! One entry of a directory, and the facts that a listing gives of it.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -19,7 +19,7 @@ pub enum Kind {
     Current,
     /// The directory above (`pdir`): to be skipped when walking.
     Parent,
-    /// A device, a socket, a pipe, or what the server calls something else.
+    /// A device, a socket, a pipe, or another type that the server names.
     Other,
 }
 
@@ -85,7 +85,7 @@ impl Default for Facts {
 }
 
 impl Facts {
-    /// The facts that a list as `type;size;` names. Unknown ones are skipped.
+    /// The facts named in a list such as `type;size;`. Unknown ones are skipped.
     #[must_use]
     pub fn decode(list: &[u8]) -> Self {
         let has = |name: &str| {

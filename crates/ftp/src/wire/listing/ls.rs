@@ -2,10 +2,10 @@
 //!
 //! Problem: there is no standard. Columns differ in number and width, names have spaces at either end, users
 //! and groups may be missing or have spaces, and the date has no year or no time of day.
-//! So: a line of `ls` is read from its date, which stands between the size and the name; exactly one space
-//! is between the date and the name. A date without a year is the latest one that is not after tomorrow
-//! (servers write their local time, and clocks differ).
-//! Keeps: reading undoes writing, as far as what is written says (minutes within half a year, else days).
+//! So: a line of `ls` is parsed from its date, which is between the size and the name, with exactly one space before
+//! the name. A date without a year is the latest such date that is not after tomorrow (servers write their local time,
+//! and clocks differ).
+//! Keeps: parsing undoes writing, to the written precision (minutes within half a year, else days).
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -21,10 +21,10 @@ use crate::wire::timestamp::Civil;
 const MONTHS: [&[u8; 3]; 12] =
     [b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec"];
 const DAY: Duration = Duration::from_secs(86_400);
-/// How long `ls` writes the time of day rather than the year: half a mean Gregorian year.
+/// Age up to which `ls` writes the time of day and not the year: half a mean Gregorian year.
 const RECENT: Duration = Duration::from_secs(31_556_952 / 2);
-/// In how many words after the permissions the date must begin: links, user, group and size are four, and
-/// names of users may have spaces.
+/// Words after the permissions among which the date must begin: links, user, group and size are four, and names of
+/// users may have spaces.
 const MAX_WORDS: usize = 12;
 /// Windows servers write `<DIR>` and the like left-aligned in a field of this width.
 const DOS_FIELD: usize = 15;

@@ -10,8 +10,7 @@ use crate::wire::error::WireError;
 use crate::wire::terminal::shown;
 use crate::wire::timestamp;
 
-/// Reads `type=file;size=1; name`; `None` if it is no such line. Facts that are unknown or whose value makes
-/// no sense are skipped.
+/// Parses `type=file;size=1; name`; `None` if it is no such line. Unknown facts and invalid values are skipped.
 #[must_use]
 pub fn parse_mlsx_line(line: &[u8]) -> Option<Entry> {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
