@@ -166,12 +166,16 @@ impl Beside {
             arrivals(&mut self.arrivals, now, of_path, flow.bytes_received, flow.segs_in, flow.out_of_order);
         let own = u64::from(flow.rcv_rtt);
         let is_fresh = flow.rtt_at > 0 && now - flow.rtt_at < 8 * u64::from(flow.srtt);
+        let shortest = |rtts: [u64; 2]| rtts.into_iter().filter(|rtt| *rtt > 0).min().unwrap_or(0);
+        let rcv_rtt = shortest([own, of_path]);
+        let srtt = if is_fresh { flow.srtt.into() } else { 0 };
+        let over = if srtt > 0 { srtt } else { shortest([rcv_rtt, self.drs.own_rtt]) };
         let sample = ReceiveSample {
             now,
             received,
             mss,
-            rcv_rtt: [own, of_path].into_iter().filter(|rtt| *rtt > 0).min().unwrap_or(0),
-            srtt: if is_fresh { flow.srtt.into() } else { 0 },
+            rcv_rtt,
+            srtt: if (1..1_000).contains(&over) { 1_000 } else { srtt },
             losses: 0,
             scale: flow.rcv_wscale,
         };
@@ -351,6 +355,23 @@ fn a_measurement_that_has_not_grown_by_more_than_a_quarter_ends_the_doubling() {
         flow.bytes_received = arrived;
         assert_eq!(rules::decide_window(&config, &control(), &mut flow, 1_020_000, false), window);
     }
+}
+
+/// Between two namespaces the shortest round trip is 4 us; a reader that waits 250 us for a processor finds 64 KB.
+#[test]
+fn on_a_path_of_microseconds_the_window_has_room_for_what_comes_in_a_millisecond() {
+    let config = config(SendRule::Kernel, ReceiveRule::Drs);
+    let mut flow = bw_flow { rcv_rtt: 4, min_rtt: 3, mss: 1_448, rcv_wscale: 10, ..bw_flow::default() };
+    rules::begin(&config, &mut flow);
+    let mut window = 0;
+    for wake in 1..40 {
+        let now = 1_000_000 + wake * 250;
+        flow.bytes_received += 65_536;
+        (flow.sampled_at, flow.segs_in) = (now, flow.segs_in + 1);
+        window = rules::decide_window(&config, &control(), &mut flow, now, false);
+    }
+    assert!(window >= 2 * 4 * 65_536, "{window}");
+    assert!(window <= 4 * 5 * 65_536, "{window}");
 }
 
 #[test]

@@ -25,6 +25,11 @@
 /* The window makes room for a queue as long as the round trip is at most 17/8 of the shortest. */
 #define BW_DRS_QUEUED 17
 #define BW_DRS_QUEUED_DENOMINATOR 8
+/*
+ * DRS measures over at least this time (us). The round trip between two namespaces takes 4 us, and a sender delivers far more
+ * than it holds while the reader waits for a processor.
+ */
+#define BW_DRS_SHORTEST 1000
 /* First receive buffer, bytes of memory; under SOBAS and fit the buffer doubles once the window exceeds 1/4 of it. */
 #define BW_FIRST_RCVBUF (1 << 20)
 #define BW_RCVBUF_FILLED 4
@@ -287,9 +292,13 @@ BW_FN __u64 bw_decide_drs(const volatile struct bw_config *c, struct bw_flow *f,
 		.rcv_rtt = bw_shorter(f->rcv_rtt, bw_unloaded_rtt(f)),
 		.scale = f->rcv_wscale,
 	};
+	__u64 rtt;
 
 	if (f->rtt_at && now - f->rtt_at < (__u64)f->srtt * BW_FRESH_RTTS)
 		x.srtt = f->srtt;
+	rtt = x.srtt ? x.srtt : bw_shorter(x.rcv_rtt, f->drs.own_rtt);
+	if (rtt && rtt < BW_DRS_SHORTEST)
+		x.srtt = BW_DRS_SHORTEST;
 	return bw_drs_window_of(c, f, &x);
 }
 

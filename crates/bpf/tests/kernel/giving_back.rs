@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use bufwise_bpf::{Cgroup, Config, Engine, FlowState, ReceiveRule, SendRule};
 use bufwise_socket::options;
-use bufwise_units::{Bytes, Micros};
+use bufwise_units::{Bytes, Micros, Rate};
 
 use crate::support::{Connection, Netns, engine_on, patience, root, wait_for};
 
@@ -88,6 +88,9 @@ fn root_a_receive_buffer_keeps_room_for_the_window_that_was_offered() {
         return;
     }
     let mut scene = Scene::new();
+    // What arrives in a millisecond decides on the window: 100 KB, where the loopback would bring some megabytes, for which
+    // the whole buffer is needed.
+    options::set_max_pacing_rate(&scene.connection.server, Rate(100_000_000)).unwrap();
     scene.connection.receive(BURST);
     let before = scene.sweep().1.set_receive_buffer.unwrap();
     let (_, flow) = scene.sweep_until_given_back();
