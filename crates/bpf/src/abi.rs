@@ -41,7 +41,7 @@ pub(crate) struct BwRequest {
 }
 
 /// `BW_LAYOUT`: the version of the structures.
-pub(crate) const LAYOUT: u32 = 8;
+pub(crate) const LAYOUT: u32 = 9;
 
 const _: () = assert!(size_of::<bw_flow>() == 1512);
 const _: () = assert!(size_of::<bw_config>() == 96);

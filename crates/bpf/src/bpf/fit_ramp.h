@@ -34,7 +34,7 @@
 /* Rates of trains, and of round trips, within these parts of each other are the same. */
 #define BW_FIT_WINDOW_SAME 4
 #define BW_FIT_WINDOW_SAME_RATE 8
-/* Trains have the rate C' if they differ by this part of it at most; after so many it is sure. */
+/* A train has the rate C' if it differs from it by at most this part; after so many such trains C' is sure. */
 #define BW_FIT_WINDOW_AGREED 16
 #define BW_FIT_WINDOW_SURE 3
 /*
@@ -42,6 +42,7 @@
  * fits into a queue of a sixteenth of the BDP, and no larger than what fits into an eighth.
  */
 #define BW_FIT_WINDOW_RAMP 700000
+/* A ramp is overdue after this time (us), or twice what it should take. */
 #define BW_FIT_WINDOW_LONGEST_RAMP 1200000
 #define BW_FIT_WINDOW_SMALLEST_STEP 54
 #define BW_FIT_WINDOW_LARGEST_STEP 108
@@ -76,7 +77,7 @@ struct bw_fit_window {
 	/* Window and R when the descent began. */
 	__u64 descent_window;
 	__u64 descent_rate;
-	/* Until when others' queue is let be; in the ramp, when it ends at the latest. */
+	/* Time until which another flow's queue is left alone; in the ramp, the time from which it is overdue. */
 	__u64 open_until;
 	__u32 phase;
 	/* Observations of this train. */
@@ -105,7 +106,7 @@ struct bw_fit_window {
 	__u32 doubts;
 	/* Rounds until a larger window may be tried. */
 	__u32 rest;
-	/* Means of the window and of R over some rounds; those when R was highest, 0: there are none. */
+	/* Means of the window and of R over some rounds, and these means when R was highest; 0: none yet. */
 	__u64 mean_window;
 	__u64 mean_rate;
 	__u64 anchor_window;
@@ -113,14 +114,11 @@ struct bw_fit_window {
 	/* Window and R of the last round. */
 	__u64 last_window;
 	__u64 last_rate;
-	/*
-	 * The window before the present step of a trial, and the mean of R at it; 0: the trial's first window. The sum of R at the
-	 * present one.
-	 */
+	/* The window before the present step of a trial, and the mean of R at it; 0: no step yet. Sum of R at the present window. */
 	__u64 trial_window;
 	__u64 trial_rate;
 	__u64 level_rate;
-	/* The step (1024ths) of the trial that is under way, 0: there is none. */
+	/* Step of the trial in progress, 1024ths of the window; 0: no trial. */
 	__u32 trial;
 	/* By how much (1024ths) R differs from round to round. */
 	__u32 noise;
@@ -130,7 +128,7 @@ struct bw_fit_window {
 	__u32 level_rounds;
 	/* Trials in a row that have failed. */
 	__u32 failed;
-	/* Trains that have had the rate C'; half as many with each that had not. */
+	/* Trains at the rate C'; halved by each train at another rate. */
 	__u32 agreed;
 };
 
@@ -224,6 +222,15 @@ BW_FN __u64 bw_fit_window_measure(struct bw_fit_window *s, const struct bw_fit_w
 	return bw_max(bw_rate(bytes, elapsed), 1);
 }
 
+/* Begins a trial (fit_trial.h) with the present window, at which R is measured first. */
+BW_FN void bw_fit_window_begin_trial(struct bw_fit_window *s)
+{
+	s->trial = 1;
+	s->trial_window = 0;
+	s->level_rate = 0;
+	s->level_rounds = 0;
+}
+
 BW_FN void bw_fit_window_enter_follow(struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 rate)
 {
 	s->phase = BW_FIT_FOLLOW;
@@ -238,12 +245,15 @@ BW_FN void bw_fit_window_enter_follow(struct bw_fit_window *s, const struct bw_f
 	s->last_rate = 0;
 	s->rest = BW_FIT_WINDOW_REST;
 	/* A trial begins below the usual margin, and need not pass it by much. */
-	s->trial = 1;
-	s->trial_window = 0;
-	s->level_rate = 0;
-	s->level_rounds = 0;
+	bw_fit_window_begin_trial(s);
 	bw_fit_window_set(s, (bw_fit_window_need(s, x, s->known) + bw_fit_window_target(s, x, s->known)) / 2, x);
 	bw_fit_window_begin_round(s, x);
+}
+
+/* Trains have told C' often enough. */
+BW_FN int bw_fit_window_is_sure(const struct bw_fit_window *s)
+{
+	return s->agreed >= BW_FIT_WINDOW_SURE;
 }
 
 /* ---- Start ---------------------------------------------------------------------------------------------- */
@@ -272,12 +282,13 @@ BW_FN int bw_fit_window_is_train(const struct bw_fit_window *s, const struct bw_
 
 BW_FN void bw_fit_window_begin_train(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
-	__u64 bytes = bw_less(s->last_bytes, s->train_bytes);
+	__u64 bytes = bw_less(s->last_bytes, s->train_bytes), apart;
 
 	/* Where segments were lost, the rate is not the path's. */
 	if (s->train_at && x->out_of_order == s->train_out_of_order && bw_fit_window_is_train(s, x, bytes)) {
 		s->train_rate = bw_rate(bytes, bw_less(s->last_at, s->train_at));
-		s->agreed = bw_distance(s->train_rate, s->capacity) <= s->capacity / BW_FIT_WINDOW_AGREED ? s->agreed + 1 : s->agreed / 2;
+		apart = bw_distance(s->train_rate, s->capacity);
+		s->agreed = apart <= s->capacity / BW_FIT_WINDOW_AGREED ? s->agreed + 1 : s->agreed / 2;
 	}
 	s->train_at = x->now;
 	s->train_bytes = x->received;
@@ -449,19 +460,11 @@ BW_FN int bw_fit_window_is_full(struct bw_fit_window *s, const struct bw_fit_win
 BW_FN void bw_fit_window_ramp(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
 	__u64 step = bw_fit_window_step(s, x), roof = bw_fit_window_target(s, x, bw_fit_window_held(x, s->capacity));
-	__u64 came = bw_min(bw_less(x->received, s->last_bytes), 1ULL << 28), most, window, rate;
+	__u64 came = bw_min(bw_less(x->received, s->last_bytes), 1ULL << 28), most;
 
 	if (bw_fit_window_is_full(s, x, step)) {
 		s->capacity = bw_rate(s->arrived, x->rtt);
 		bw_fit_window_enter_follow(s, x, s->capacity);
-		return;
-	}
-	/* Far less arrives than C' gives: a trial finds the path sooner than steps of C' T do. */
-	rate = bw_rate(s->arrived, x->rtt);
-	if (x->now > s->open_until && s->agreed < BW_FIT_WINDOW_SURE && bw_product(rate, bw_fit_window_round_trip(x)) * 8 >= s->window * BW_FIT_WINDOW_NEARLY) {
-		window = s->window;
-		bw_fit_window_enter_follow(s, x, rate);
-		bw_fit_window_set(s, window, x);
 		return;
 	}
 	most = s->arrived + s->arrived / 1024 * s->extra + 2 * bw_max(step, bw_segment(x->mss)) + BW_FIT_WINDOW_SEGMENTS * bw_segment(x->mss);
@@ -470,6 +473,21 @@ BW_FN void bw_fit_window_ramp(struct bw_fit_window *s, const struct bw_fit_windo
 	bw_fit_window_set(s, bw_max(s->window, bw_min(s->window + came, most)), x);
 	if (s->window >= roof)
 		bw_fit_window_enter_follow(s, x, s->capacity);
+}
+
+/*
+ * Ends a ramp that takes longer than it should while the window is in use and trains do not confirm C': C' is wrong, and a trial
+ * finds the path sooner than steps that are parts of C' T.
+ */
+BW_FN void bw_fit_window_end_overdue(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
+{
+	__u64 rate = bw_rate(s->arrived, x->rtt), window = s->window;
+
+	if (x->now <= s->open_until || bw_fit_window_is_sure(s) ||
+	    bw_product(rate, bw_fit_window_round_trip(x)) * 8 < window * BW_FIT_WINDOW_NEARLY)
+		return;
+	bw_fit_window_enter_follow(s, x, rate);
+	bw_fit_window_set(s, window, x);
 }
 
 _Static_assert(sizeof(struct bw_fit_window) == 280, "the Rust twin has 280 bytes");

@@ -16,7 +16,7 @@
 #define BW_FIT_TRIAL_FAR 256
 /* A round counts for this part of the means of the window and of R. */
 #define BW_FIT_TRIAL_MEAN 4
-/* R falls by itself: it is less by this part, and the window by no more than that one. */
+/* R falls by itself if it is lower by the first part while the window is lower by at most the second. */
 #define BW_FIT_TRIAL_ALONE 4
 #define BW_FIT_TRIAL_UNCHANGED 16
 /* A round counts for an eighth; no more than three times the noise so far, and this (1024ths). */
@@ -24,20 +24,22 @@
 #define BW_FIT_TRIAL_OUTLIER 32
 /* With so much noise (1024ths) a larger window is tried. */
 #define BW_FIT_TRIAL_NOISE 20
-/* By so much (1024ths) at first, at most where R is calm, and at most. */
+/* Steps (1024ths): the first, the largest where R is steady, the largest of all. */
 #define BW_FIT_TRIAL_FIRST 32
 #define BW_FIT_TRIAL_CALM 256
 #define BW_FIT_TRIAL_LARGEST 512
-/* R has followed the window if it has grown by so many quarters of what that has; and where R differs from round to round. */
+/* R has followed the window if it has grown by so many quarters of the window's growth; the latter where R is noisy. */
 #define BW_FIT_TRIAL_FOLLOWED 3
 #define BW_FIT_TRIAL_FOLLOWED_NOISY 2
-/* Rounds at one window before R, where it differs from round to round, has not followed. */
+/* Rounds at one window after which a noisy R has not followed. */
 #define BW_FIT_TRIAL_ROUNDS 3
-/* A trial finds T longer by so much (1024ths) at most: what takes longer is a queue, in which all have their share. */
+/* A trial finds T longer by at most this (1024ths): a longer delay is a queue, in which every flow's R follows its window. */
 #define BW_FIT_TRIAL_LONGER 1280
-/* Rounds until the next trial: after one that has failed, twice as many each time, so often; after losses. */
+/* Rounds until the next trial after a failed one, doubled so often by failures in a row; rounds after losses. */
 #define BW_FIT_TRIAL_REST 4
-#define BW_FIT_TRIAL_RESTS 4
+#define BW_FIT_TRIAL_RESTS 3
+/* With so much noise (1024ths) a failed trial proves no queue, and what its window held may stand. */
+#define BW_FIT_TRIAL_STANDS 100
 #define BW_FIT_TRIAL_LONG_REST 256
 
 /* The part of `before` by which `now` is smaller, in 1024ths. */
@@ -49,7 +51,7 @@ BW_FN __u64 bw_fit_missing(__u64 before, __u64 now)
 /* Takes the window and R of a round into their means. */
 BW_FN void bw_fit_window_take_mean(struct bw_fit_window *s, __u64 rate)
 {
-	/* Twice in a row R is far lower, and the window is not: the path carries less. */
+	/* R is far lower twice in a row, and the window was not: the path carries less. */
 	s->alone = rate < s->mean_rate - s->mean_rate / BW_FIT_TRIAL_ALONE &&
 			   (s->alone || s->window >= s->mean_window - s->mean_window / BW_FIT_TRIAL_UNCHANGED) ?
 			   s->alone + 1 : 0;
@@ -90,7 +92,7 @@ BW_FN void bw_fit_window_note_noise(struct bw_fit_window *s, __u64 rate)
 	__u64 along = s->last_rate / 1024 * bw_min(s->window * 1024 / bw_max(s->last_window, 1), 4096);
 	__u64 apart = bw_min(bw_distance(rate, s->last_rate), bw_distance(rate, along)) * 1024 / bw_max(rate, 1);
 
-	/* The first two rounds at the path's first window tell it at once. */
+	/* The first two rounds of the first trial tell it at once. */
 	if (s->trial && !s->trial_window && s->level_rounds == 1 && !s->noise)
 		s->noise = bw_min(apart, BW_FIT_WINDOW_MOST_NOISE);
 	else if (s->last_rate)
@@ -106,22 +108,14 @@ BW_FN __u64 bw_fit_gained(__u64 before, __u64 now)
 	return bw_min(bw_less(now, before), 1ULL << 40) * 1024 / bw_max(before, 1);
 }
 
-/* The next step of a trial: the more R differs from round to round, the larger. */
+/* Returns the next step (1024ths): twice the last one, and larger where R differs more from round to round. */
 BW_FN __u32 bw_fit_window_trial_step(const struct bw_fit_window *s)
 {
-	__u32 sure = s->agreed >= BW_FIT_WINDOW_SURE && !s->trial_window;
-	__u32 least = sure ? BW_FIT_TRIAL_FIRST : bw_max(BW_FIT_TRIAL_FIRST, 2 * s->noise), most = bw_max(BW_FIT_TRIAL_CALM, 4 * s->noise);
+	__u32 least = bw_max(BW_FIT_TRIAL_FIRST, 2 * s->noise), most = bw_max(BW_FIT_TRIAL_CALM, 4 * s->noise);
 
+	if (!s->trial_window && bw_fit_window_is_sure(s))
+		return BW_FIT_TRIAL_FIRST;
 	return bw_min(bw_min(bw_max(2 * s->trial, least), most), BW_FIT_TRIAL_LARGEST);
-}
-
-/* A trial begins with the present window, whose R is measured first. */
-BW_FN void bw_fit_window_begin_trial(struct bw_fit_window *s)
-{
-	s->trial = 1;
-	s->trial_window = 0;
-	s->level_rate = 0;
-	s->level_rounds = 0;
 }
 
 BW_FN void bw_fit_window_next_level(struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 rate)
@@ -134,26 +128,32 @@ BW_FN void bw_fit_window_next_level(struct bw_fit_window *s, const struct bw_fit
 	bw_fit_window_set(s, s->window + s->window / 1024 * s->trial, x);
 }
 
-/* R has not followed: the window goes back, and the next trial comes later each time. */
+/* Ends a trial whose last step R has not followed: the window goes back. Each failure in a row doubles the rest. */
 BW_FN void bw_fit_window_fail_trial(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
+	__u64 held = bw_fit_window_held(x, s->trial_rate);
+	__u64 longer = bw_less(s->trial_window, held) * 1024 / bw_max(held, 1);
+
 	s->trial = 0;
 	s->rest = BW_FIT_TRIAL_REST << bw_min(s->failed, BW_FIT_TRIAL_RESTS);
 	s->failed++;
+	if (s->noise >= BW_FIT_TRIAL_STANDS)
+		s->extra = bw_max(s->extra, bw_min(longer, BW_FIT_TRIAL_LONGER));
 	bw_fit_window_set(s, s->trial_window, x);
 }
 
-/* R at the present window is known, as a mean. */
+/* Judges the step by the mean of R at the present window. */
 BW_FN void bw_fit_window_judge_trial(struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 rate)
 {
-	__u64 held = bw_fit_window_held(x, rate), grown = bw_fit_gained(s->trial_window, s->window);
-	__u64 longer = bw_less(s->window, held) * 1024 / bw_max(held, 1);
+	__u64 held = bw_fit_window_held(x, rate), longer = bw_less(s->window, held) * 1024 / bw_max(held, 1);
+	__u64 grown = bw_fit_gained(s->trial_window, s->window), risen = bw_fit_gained(s->trial_rate, rate);
 	int noisy = s->noise >= BW_FIT_TRIAL_NOISE;
+	__u64 quarters = noisy ? BW_FIT_TRIAL_FOLLOWED_NOISY : BW_FIT_TRIAL_FOLLOWED;
 
 	if (!s->trial_window) {
 		if (s->level_rounds >= 2)
 			bw_fit_window_next_level(s, x, rate);
-	} else if (longer <= BW_FIT_TRIAL_LONGER && bw_fit_gained(s->trial_rate, rate) * 4 >= grown * (noisy ? BW_FIT_TRIAL_FOLLOWED_NOISY : BW_FIT_TRIAL_FOLLOWED)) {
+	} else if (longer <= BW_FIT_TRIAL_LONGER && risen * 4 >= grown * quarters) {
 		s->known = held;
 		s->extra = longer;
 		s->failed = 0;
@@ -164,8 +164,8 @@ BW_FN void bw_fit_window_judge_trial(struct bw_fit_window *s, const struct bw_fi
 }
 
 /*
- * Whether a trial is under way, in which the window grows as long as R follows. One begins when the path is met, and now and
- * then where R differs from round to round: a full path carries what it carries. 1: it has set the window.
+ * Goes on with a trial: the window grows as long as R follows. A trial begins with Follow, and again where R differs from round
+ * to round, for the R of a full path is C. 1: the trial has set the window.
  */
 BW_FN int bw_fit_window_is_trial(struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 rate)
 {

@@ -22,7 +22,8 @@
  *    segments are lost there, the queue has no room for it, and it is less above. Where the window holds no more than
  *    R * T, the path has grown: the window rises, by steps that double. Where the sender leaves the window unused and there
  *    is a queue, the window comes down to what is under way. Where R differs from round to round, the window has a margin
- *    of twice that, and a larger one is tried now and then.
+ *    of twice that. A trial (fit_trial.h) begins this phase, and begins again where R is noisy: larger windows, as long as the
+ *    mean of R follows.
  * 4. Open: if the window descends and R descends with it, then the delay is none of the connection's own. A
  *    short one belongs to the path and its hosts, and the rule goes on with a T that is longer by it. Otherwise
  *    the queue is somebody else's, or there is none (radio links, jitter, another path): the window is a quarter above the
@@ -158,6 +159,7 @@ BW_FN void bw_fit_window_retreat(struct bw_fit_window *s, const struct bw_fit_wi
 {
 	if (s->was_full)
 		s->above /= 2;
+	/* The mean was carried, too, where R has grown since the path was last full. */
 	s->known = bw_max(s->known, bw_fit_window_held(x, s->mean_rate));
 	bw_fit_window_end_trials(s);
 	s->was_full = 0;
@@ -188,27 +190,50 @@ BW_FN int bw_fit_window_is_queued(const struct bw_fit_window *s, const struct bw
 	return 2 * under_way >= s->window + need && x->rcv_rtt > x->rtt + x->rtt / 32 + bw_min(x->rtt / 16, 1000);
 }
 
-BW_FN void bw_fit_window_follow(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
+/*
+ * Measures R at the end of a round, and ends a ramp that is overdue. 0: the round goes on; 1: last_rate is news; 2: the window has
+ * come down in vain, too.
+ */
+BW_FN int bw_fit_window_look(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
-	__u64 rate = bw_fit_window_measure(s, x), need, under_way;
+	__u64 rate = s->phase == BW_FIT_FOLLOW ? bw_fit_window_measure(s, x) : 0;
 	int is_futile;
 
+	if (s->phase == BW_FIT_RAMP)
+		bw_fit_window_end_overdue(s, x);
 	if (!rate)
-		return;
-	need = bw_fit_window_need(s, x, bw_fit_window_held(x, rate));
-	under_way = bw_fit_window_need(s, x, bw_product(rate, bw_fit_window_round_trip(x)));
+		return 0;
 	is_futile = bw_fit_window_is_futile(s, rate);
 	bw_fit_window_note_noise(s, rate);
+	return 1 + is_futile;
+}
+
+/* Answers losses, a descent in vain, and what a trial has shown. 1: none of these; bw_fit_window_follow() has to answer R. */
+BW_FN int bw_fit_window_judge(struct bw_fit_window *s, const struct bw_fit_window_sample *x, int is_futile)
+{
 	if (is_futile) {
 		bw_fit_window_open(s, x);
 	} else if (x->out_of_order != s->out_of_order) {
-		if (bw_fit_window_is_used(s, x, rate))
+		if (bw_fit_window_is_used(s, x, s->last_rate))
 			bw_fit_window_retreat(s, x);
 		else
 			bw_fit_window_end_trials(s);
-	} else if (bw_fit_window_is_trial(s, x, rate)) {
+	} else if (bw_fit_window_is_trial(s, x, s->last_rate)) {
 		s->was_full = 0;
-	} else if (s->window <= need + need / 2048 * bw_fit_window_margin(s)) {
+	} else {
+		return 1;
+	}
+	bw_fit_window_begin_round(s, x);
+	return 0;
+}
+
+/* Sets the window by R, which bw_fit_window_look() has measured. */
+BW_FN void bw_fit_window_follow(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
+{
+	__u64 rate = s->last_rate, need = bw_fit_window_need(s, x, bw_fit_window_held(x, rate));
+	__u64 under_way = bw_fit_window_need(s, x, bw_product(rate, bw_fit_window_round_trip(x)));
+
+	if (s->window <= need + need / 2048 * bw_fit_window_margin(s)) {
 		s->was_full = 0;
 		bw_fit_window_ascend(s, x);
 	} else if (under_way * 8 >= s->window * BW_FIT_WINDOW_NEARLY) {
@@ -254,8 +279,8 @@ BW_FN __u64 bw_fit_window_rounded(__u64 window, const struct bw_fit_window_sampl
 }
 
 /*
- * A look has three parts, which the kernel's verifier proves one by one. First, the train, while the connection starts.
- * 0: nothing is new.
+ * A sample goes through parts that the kernel's verifier proves one by one. First, the train, while the connection starts. 0: no
+ * segment has arrived.
  */
 BW_FN int bw_fit_window_watch(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
@@ -267,22 +292,20 @@ BW_FN int bw_fit_window_watch(struct bw_fit_window *s, const struct bw_fit_windo
 	return 1;
 }
 
-/* Second, the phase's own step. */
+/* Second, the phases other than Follow. Third to fifth: bw_fit_window_look(), _judge() and _follow(). */
 BW_FN void bw_fit_window_go_on(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
 	if (s->phase == BW_FIT_START)
 		bw_fit_window_start(s, x);
 	else if (s->phase == BW_FIT_RAMP)
 		bw_fit_window_ramp(s, x);
-	else if (s->phase == BW_FIT_FOLLOW)
-		bw_fit_window_follow(s, x);
 	else if (s->phase == BW_FIT_OPEN)
 		bw_fit_window_rest(s, x);
 	s->last_at = x->now;
 	s->last_bytes = x->received;
 }
 
-/* Third, the window to advertise (payload). */
+/* Sixth, the window to advertise (payload). */
 BW_FN __u64 bw_fit_window_offer(const struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
 	if (x->rtt < BW_FIT_SHORTEST)

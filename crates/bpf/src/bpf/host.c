@@ -37,8 +37,14 @@ __u64 bufwise_drs(struct bw_drs *state, const struct bw_receive_sample *sample, 
 
 __u64 bufwise_fit_window(struct bw_fit_window *state, const struct bw_fit_window_sample *sample)
 {
-	if (bw_fit_window_watch(state, sample))
+	int seen;
+
+	if (bw_fit_window_watch(state, sample)) {
 		bw_fit_window_go_on(state, sample);
+		seen = bw_fit_window_look(state, sample);
+		if (seen && bw_fit_window_judge(state, sample, seen > 1))
+			bw_fit_window_follow(state, sample);
+	}
 	return bw_fit_window_offer(state, sample);
 }
 

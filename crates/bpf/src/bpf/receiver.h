@@ -77,6 +77,29 @@ __noinline int fit_go_on(__u64 cookie, __u64 now, __u64 drs)
 	return 0;
 }
 
+__noinline int fit_look(__u64 cookie, __u64 now, __u64 drs)
+{
+	struct bw_flow *f = bpf_map_lookup_elem(&flows, &cookie);
+
+	return f ? bw_fit_part_look(&config, f, now, drs) : 0;
+}
+
+__noinline int fit_judge(__u64 cookie, __u64 now, __u64 drs, int is_futile)
+{
+	struct bw_flow *f = bpf_map_lookup_elem(&flows, &cookie);
+
+	return f ? bw_fit_part_judge(&config, f, now, drs, is_futile) : 0;
+}
+
+__noinline int fit_follow(__u64 cookie, __u64 now, __u64 drs)
+{
+	struct bw_flow *f = bpf_map_lookup_elem(&flows, &cookie);
+
+	if (f)
+		bw_fit_part_follow(&config, f, now, drs);
+	return 0;
+}
+
 __noinline __u64 fit_offer(__u64 cookie, __u64 now, __u64 drs)
 {
 	struct bw_flow *f = bpf_map_lookup_elem(&flows, &cookie);
@@ -88,14 +111,19 @@ __noinline __u64 fit_offer(__u64 cookie, __u64 now, __u64 drs)
 static __u64 receive_window(const struct bw_flow *f, __u64 cookie, __u64 now)
 {
 	__u64 drs;
+	int seen;
 
 	if (config.receive_rule == BW_RECEIVE_FIXED)
 		return config.fixed;
 	take_arrivals(cookie, now);
 	drs = drs_window(cookie, now);
 	if (config.receive_rule == BW_RECEIVE_FIT) {
-		if (fit_watch(cookie, now, drs))
+		if (fit_watch(cookie, now, drs)) {
 			fit_go_on(cookie, now, drs);
+			seen = fit_look(cookie, now, drs);
+			if (seen && fit_judge(cookie, now, drs, seen > 1))
+				fit_follow(cookie, now, drs);
+		}
 		return fit_offer(cookie, now, drs);
 	}
 	if (config.receive_rule != BW_RECEIVE_SOBAS)
