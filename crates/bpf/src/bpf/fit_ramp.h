@@ -483,8 +483,7 @@ BW_FN void bw_fit_window_end_overdue(struct bw_fit_window *s, const struct bw_fi
 {
 	__u64 rate = bw_rate(s->arrived, x->rtt), window = s->window;
 
-	if (x->now <= s->open_until || bw_fit_window_is_sure(s) ||
-	    bw_product(rate, bw_fit_window_round_trip(x)) * 8 < window * BW_FIT_WINDOW_NEARLY)
+	if (x->now <= s->open_until || bw_fit_window_is_sure(s))
 		return;
 	bw_fit_window_enter_follow(s, x, rate);
 	bw_fit_window_set(s, window, x);

@@ -171,7 +171,7 @@ BW_FN int bw_fit_window_is_trial(struct bw_fit_window *s, const struct bw_fit_wi
 {
 	if (!s->trial) {
 		s->rest = bw_less(s->rest, 1);
-		if (s->noise < BW_FIT_TRIAL_NOISE || s->rest || !bw_fit_window_is_used(s, x, rate))
+		if (s->noise < BW_FIT_TRIAL_NOISE || s->rest)
 			return 0;
 		bw_fit_window_begin_trial(s);
 	}

@@ -54,6 +54,8 @@
 #define BW_FIT_WINDOW_TRUST 4ULL
 /* A delay of this part of the round trip is long. */
 #define BW_FIT_WINDOW_LONG 12
+/* An open window is thought larger than at first by at most this (1024ths), as what arrives is more than at first. */
+#define BW_FIT_WINDOW_MOST_GROWN (64 << 10)
 /* Judgements in a row that a descent is in vain. */
 #define BW_FIT_WINDOW_IN_VAIN 2
 
@@ -65,6 +67,8 @@ BW_FN void bw_fit_window_open(struct bw_fit_window *s, const struct bw_fit_windo
 	s->phase = BW_FIT_OPEN;
 	s->open_until = x->now + s->hold;
 	s->known = bw_max(s->window, s->descent_window);
+	s->anchor_window = s->window;
+	s->anchor_rate = s->mean_rate;
 	s->window = 0;
 	s->opened++;
 }
@@ -252,11 +256,13 @@ BW_FN void bw_fit_window_follow(struct bw_fit_window *s, const struct bw_fit_win
 /* Try again from what arrives now; one descent in vain is then enough. */
 BW_FN void bw_fit_window_rest(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
-	__u64 rate = bw_fit_window_measure(s, x), under_way;
+	__u64 rate = bw_fit_window_measure(s, x), under_way, grown;
 
 	if (!rate)
 		return;
-	under_way = bw_product(rate, bw_fit_window_round_trip(x));
+	/* The receiver's estimate may be of the shortest round trips alone. */
+	grown = bw_min(rate * 1024 / bw_max(s->anchor_rate, 1), BW_FIT_WINDOW_MOST_GROWN);
+	under_way = bw_max(bw_product(rate, bw_fit_window_round_trip(x)), s->anchor_window / 1024 * grown);
 	s->known = bw_max(s->known, under_way);
 	if (x->now >= s->open_until) {
 		bw_fit_window_enter_follow(s, x, rate);

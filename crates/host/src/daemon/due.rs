@@ -12,6 +12,10 @@ use crate::history;
 /// sample (0.4% of a processor), but no longer than a round.
 const LOOK: Micros = Micros::from_millis(100);
 const LOOK_REST: u64 = 250;
+/// Pause while many connections make samples expensive and little changes: at least `CALM_REST` times the duration of the
+/// previous sample (1% of a processor), but no longer than `CALM`, for the engine's heartbeat is stale after 5 s.
+const CALM: Micros = Micros::from_secs(3);
+const CALM_REST: u64 = 100;
 /// Time between two searches for network namespaces; the namespace of a new connection is searched for at once.
 pub(super) const DISCOVERY: Micros = Micros::from_secs(5);
 /// Pause between two sweeps while something lies idle. A sweep costs some microseconds per socket. The pause is at
@@ -103,10 +107,13 @@ impl Due {
         now >= if idle { self.sweep_early } else { self.sweep_late }
     }
 
-    /// Notes that a sample took from `began` to `now`; shares are computed each `interval`.
-    pub(super) fn looked(&mut self, began: Micros, interval: Duration, now: Micros) {
+    /// Notes that a sample took from `began` to `now`; shares are computed each `interval`. `calm`: memory suffices, and few
+    /// connections end, whose records wait for the next sample.
+    pub(super) fn looked(&mut self, began: Micros, interval: Duration, calm: bool, now: Micros) {
+        let took = now.since(began);
         let interval = Micros(u64::try_from(interval.as_micros()).unwrap_or(u64::MAX));
-        self.look = began + LOOK.max(now.since(began).times(LOOK_REST)).min(interval);
+        let longest = if calm { interval.max(took.times(CALM_REST).min(CALM)) } else { interval };
+        self.look = began + LOOK.max(took.times(LOOK_REST)).min(longest);
     }
 
     /// Notes that a sweep took from `began` to `now`.
@@ -161,13 +168,28 @@ mod tests {
     fn a_look_rests_250_times_what_it_took_but_no_longer_than_a_round() {
         let mut due = Due::new(None, at(0));
         let round = Duration::from_millis(500);
-        let mut rest = |took: Micros| {
-            due.looked(at(0), round, at(0) + took);
+        let mut rest = |took: Micros, calm| {
+            due.looked(at(0), round, calm, at(0) + took);
             due.look.since(at(0))
         };
-        assert_eq!(rest(Micros(10)), Micros::from_millis(100));
-        assert_eq!(rest(Micros(1_000)), Micros::from_millis(250));
-        assert_eq!(rest(Micros(10_000)), Micros::from_millis(500));
+        for calm in [false, true] {
+            assert_eq!(rest(Micros(10), calm), Micros::from_millis(100));
+            assert_eq!(rest(Micros(1_000), calm), Micros::from_millis(250));
+            assert_eq!(rest(Micros(5_000), calm), Micros::from_millis(500));
+        }
+        assert_eq!(rest(Micros(20_000), false), Micros::from_millis(500));
+    }
+
+    /// Beside 20,000 connections a look takes some 20 ms, beside 100,000 some 100.
+    #[test]
+    fn where_looks_are_expensive_and_little_changes_they_take_one_percent_or_come_every_three_seconds() {
+        let mut due = Due::new(None, at(0));
+        let mut rest = |took: Micros| {
+            due.looked(at(0), Duration::from_millis(500), true, at(0) + took);
+            due.look.since(at(0))
+        };
+        assert_eq!(rest(Micros(20_000)), Micros::from_secs(2));
+        assert_eq!(rest(Micros(100_000)), Micros::from_secs(3));
     }
 
     #[test]

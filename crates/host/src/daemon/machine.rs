@@ -91,6 +91,8 @@ pub(super) struct Daemon {
     /// How existing connections are adopted, as logged.
     adoption_limit: Option<String>,
     look_began: Micros,
+    /// Whether that sample showed enough memory and few connections that had ended.
+    calm: bool,
     sweep_began: Micros,
     actions: Vec<Action>,
 }
@@ -115,6 +117,7 @@ impl Daemon {
             stubborn: 0,
             adoption_limit: None,
             look_began: now,
+            calm: false,
             sweep_began: now,
             actions: Vec::new(),
         }

@@ -40,7 +40,9 @@ fn run(
             [0, 1].map(|end| Pauses::drawn_in_micros(10 * seed + end, pauses[0], pauses[1]));
         let path = Path::new(forward.clone(), backward.clone(), seed).expect("a path");
         let world = World::new(path, rtt, subject, Algorithm::Cubic, false);
-        world.pausing(sender, receiver).like_linux().joining().run(seconds)
+        let world = world.pausing(sender, receiver).like_linux().joining();
+        // With a handshake over the path, whose round trip jitters, too.
+        World::run_together(vec![(world, Nanos::ZERO)], seconds).remove(0)
     }
 }
 
@@ -54,7 +56,7 @@ fn share(path: (u64, u64, &str), changes: (Change, Change, u64)) -> f64 {
 /// The shares are what it reaches, rounded down: 97 is wanted in each.
 #[test]
 fn jitter_both_ways_costs_a_receiver_no_more_than_this() {
-    for (jitter_ms, least) in [(2, 90.0), (5, 77.0), (10, 81.0), (20, 78.0)] {
+    for (jitter_ms, least) in [(2, 88.0), (5, 76.0), (10, 74.0), (20, 65.0)] {
         let share = share((100, 50, "1bdp"), (jittery, jittery, jitter_ms));
         assert!(share >= least, "jitter of {jitter_ms} ms: {share:.1}%");
     }
@@ -66,7 +68,7 @@ fn acknowledgements_in_bursts_cost_a_receiver_no_more_than_this() {
         let (end, begin) = (every.as_secs_f64(), every.as_secs_f64() - 0.002);
         DirectionConfig { trace: format!("0 0\n{begin} 100mbit\n{end} repeat").parse().ok(), ..config }
     };
-    for (every_ms, least) in [(6, 86.0), (14, 90.0)] {
+    for (every_ms, least) in [(6, 86.0), (14, 89.0)] {
         let share = share((100, 40, "1bdp"), (|config, _| config, in_bursts, every_ms));
         assert!(share >= least, "every {every_ms} ms: {share:.1}%");
     }

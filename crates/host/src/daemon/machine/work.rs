@@ -16,6 +16,9 @@ use crate::error::{Result, in_words};
 use crate::log::{Kind, Line};
 use crate::tcp_memory::TcpMemory;
 
+/// Few connections have ended since the last sample: less than one of so many.
+const FEW_CLOSED: usize = 20;
+
 impl Daemon {
     pub(super) fn tick(&mut self, now: Micros) {
         if self.due.is_alive_due(now) {
@@ -44,6 +47,8 @@ impl Daemon {
         let Balance { bounds, lines, held } = self.ledgers.look(&parts, host, now, is_ready);
         (self.counts.send_buffers, self.counts.receive_windows) = self.ledgers.changes();
         let flows = parts.iter().flatten();
+        let (all, closed) = (flows.clone().count(), flows.clone().filter(|flow| flow.closed).count());
+        self.calm = closed * FEW_CLOSED < all && !bounds.iter().any(|bounds| bounds.shares.pressure);
         self.act(Action::Share(bounds));
         lines.into_iter().for_each(|line| self.say(line, now));
         if self.due.is_status_due(now) {
@@ -81,7 +86,7 @@ impl Daemon {
         let line =
             |error| Line::warning(Kind::Refused, format_args!("bounds of devices stay as they are: {error}"));
         self.say_all(refused, line, now);
-        self.due.looked(self.look_began, self.ledgers.interval(), now);
+        self.due.looked(self.look_began, self.ledgers.interval(), self.calm, now);
     }
 
     pub(super) fn sweep(&mut self, now: Micros) {

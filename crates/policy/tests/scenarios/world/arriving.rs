@@ -54,7 +54,9 @@ impl ReceiveSide {
 impl World {
     /// With a receiving host that joins segments and is called for acknowledgements, as Linux is.
     pub(crate) fn joining(self) -> Self {
-        Self { joins: true, ..self }
+        let mut world = Self { joins: true, ..self };
+        world.receiver.seek_shortest();
+        world
     }
 
     /// The receiving host takes in what has come by now.
