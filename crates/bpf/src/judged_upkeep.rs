@@ -184,8 +184,8 @@ fn a_round_trip_is_due_by_time_queue_losses_window_buffer_or_application() {
 }
 
 /// Returns the fast-path record after a sample of a connection with 1,000-byte segments: the time of the sample (0:
-/// none that may be relied on), the least and the largest congestion window (segments), and whether the application
-/// limits the sender.
+/// every round trip is due), the least and the largest congestion window (segments), and whether the application limits
+/// the sender.
 fn rest(config: &bw_config, all: &bw_control, flow: &bw_flow) -> (u64, u32, u32, u32) {
     let mut fast =
         bw_fast { sampled_at: 1, least_cwnd: 2, most_cwnd: 3, app_limited: 4, ..bw_fast::default() };
