@@ -167,7 +167,10 @@ BW_FN void bw_fit_descend(struct bw_fit *s, const struct bw_fit_sample *x, __u64
 	bw_fit_set(s, bw_min(s->roof, delivered - delivered * share / 1024), x);
 }
 
-/* Returns the step upwards (bytes per second): a part of C', times the square of C' / roof within 1 and 9. */
+/*
+ * Returns the step upwards (bytes per second): a part of C', times the square of C' / roof. That quotient counts as at
+ * least 1 and at most BW_FIT_LARGEST_HELP.
+ */
 BW_FN __u64 bw_fit_step(const struct bw_fit *s)
 {
 	__u64 capacity = bw_max(s->capacity, s->carried), step = capacity * s->step / 1024;

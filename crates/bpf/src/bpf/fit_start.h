@@ -145,10 +145,7 @@ BW_FN int bw_fit_is_full(const struct bw_fit *s, const struct bw_fit_sample *x)
 	return queue > x->min_rtt / 4 + 2000 && bw_fit_delivers_window(s, x);
 }
 
-/*
- * Whether C' may be the sender's pacing rate instead of the path's: TCP paces, and the train is no faster than 9/4 cwnd
- * / T.
- */
+/* Whether C' may be TCP's own pacing rate instead of the path's: the train is slower than 9/4 cwnd / T. */
 BW_FN int bw_fit_is_own_rate(const struct bw_fit *s, const struct bw_fit_sample *x)
 {
 	return x->paced && x->cwnd > BW_FIT_BURST && bw_product(s->capacity, x->min_rtt) * 4 < bw_fit_cwnd(x) * BW_FIT_PACED;

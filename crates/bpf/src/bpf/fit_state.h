@@ -139,8 +139,8 @@ struct bw_fit {
 	__u64 roof;
 	__u64 capacity;
 	/*
-	 * The rate that the path carried when it was last full, and the rate carried since (in Start: the best of a
-	 * round trip); 0: not known.
+	 * The rate that the path carried when it was last full, and the rate carried since (in Start and Open: the
+	 * highest rate of a round); 0: not known.
 	 */
 	__u64 known;
 	__u64 carried;
@@ -218,7 +218,7 @@ struct bw_fit {
 	__u32 confirmed;
 };
 
-/* Sample of a sender; times in us, the other quantities in bytes unless noted. */
+/* Sample of a sender: times in us, mss in bytes. min_rtt 0: not measured yet. */
 struct bw_fit_sample {
 	__u64 now;
 	__u64 mss;

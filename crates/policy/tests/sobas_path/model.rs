@@ -117,7 +117,7 @@ pub(crate) struct Outcome {
     pub(crate) mean_rtt_ms: f64,
     /// Overflows in the first two seconds, and later ones.
     pub(crate) drops: (u32, u32),
-    /// Whether the queue overflowed before SOBAS left the states Estimating and SlowStart.
+    /// Whether the queue overflowed before SOBAS left the states `Estimating` and `SlowStart`.
     pub(crate) slow_start_cut: bool,
     pub(crate) state: State,
     /// The window's limit, in BDPs.
