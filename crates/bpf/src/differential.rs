@@ -1,8 +1,8 @@
 //! Compares the kernel's policies (C, integers) with those of `bufwise-policy` (Rust), call by call, on random
 //! connections.
 //!
-//! ABT, EQ, fixed, SABT's bound, the bound below them, DRS and SOBAS must agree exactly at every call, in their
-//! results and in their state.
+//! ABT, arrivals, the bound, DRS and SOBAS must agree exactly at every call, in their results and in the state
+//! compared. The simple send rules are compared with their bounds.
 
 #![expect(unsafe_code, reason = "calls C")]
 
@@ -166,12 +166,13 @@ impl CSobas {
     }
 }
 
-/// Generates sizes from bytes to terabytes, and edge cases.
+/// Generates sizes from 1 byte to 1 TiB, and edge cases.
 fn size() -> impl Strategy<Value = u64> {
     prop_oneof![Just(0), 1_u64..100_000, 1_u64..1 << 40, Just(1 << 62)]
 }
 
-/// cwnd, mss, bytes acknowledged, memory held and its limit, application-limited, pressure, share.
+/// One sample: cwnd, mss, bytes newly acknowledged, memory queued and the send buffer, application-limited, pressure,
+/// share.
 type Look = (u64, u64, u64, (u64, u64), bool, bool, Option<u64>);
 
 fn looks() -> impl Strategy<Value = Vec<Look>> {
@@ -190,7 +191,7 @@ proptest! {
         if share >= 6 * (last / 4) {
             prop_assert_eq!(limit, share);
         }
-        // In memory: five sixths of the limit and half a buffer, if the share has room for them.
+        // Memory held on the mean: 5/3 of the limit and half of a buffer, if the share has room for them.
         let held = limit / 3 * 5 + last / 2;
         prop_assert!(held <= share.saturating_mul(2) + 4 || limit == 0, "{limit} of {share}");
     }
@@ -204,13 +205,13 @@ proptest! {
     ) {
         let on_its_way = u128::from(pace(share, last, srtt, mss)) * u128::from(srtt) / 1_000_000;
         prop_assert!(on_its_way <= u128::from(share.max(2 * mss)) * 2, "{on_its_way}");
-        // In memory, with five eighths of the last buffer, if the share has room for them.
+        // Memory held: 5/4 of the bytes in flight and five eighths of the last buffer, if the share has room for them.
         let held = on_its_way * 5 / 4 + u128::from(last) * 5 / 8;
         let floor = u128::from((share / 2).max(2 * mss));
         prop_assert!(on_its_way <= floor || held <= u128::from(share) * 2 + 4, "{held} of {share}");
         let least = u128::from((share / 2).max(2 * mss));
         let largest = u128::from(u32::MAX - 1) * u128::from(srtt) / 1_000_000;
-        // Rates are rounded down to whole bytes per second.
+        // A pace is rounded down to whole bytes per second.
         prop_assert!(on_its_way + u128::from(srtt) / 1_000_000 + 1 >= least.min(largest), "{on_its_way} of {least}");
         prop_assert_eq!(pace(share, last, 0, mss), 0);
     }
@@ -319,7 +320,7 @@ proptest! {
         for (step, segments, cwnd, srtt, other_rtt, (send_queued, sndbuf, app_limited, mss)) in looks {
             let mss = same_mss.unwrap_or(mss);
             now += step;
-            // Half of the paths change only in queue and window, so that the start phase ends.
+            // On half of the paths only queue and window change, so that the start phase ends.
             delivered = delivered.wrapping_add(if steady { (step / 1_000) as u32 } else { segments });
             let min_rtt = if steady { min_rtt } else { other_rtt };
             let look = bound::Look {
@@ -342,7 +343,7 @@ proptest! {
         looks in prop::collection::vec(
             (0_u64..1 << 26, 0_u64..1 << 32, 0_u64..1 << 22, 0_u64..1 << 22, mss()), 1..60,
         ),
-        // The option allows at most 14; larger values count as 14.
+        // The TCP option allows a scale of at most 14; larger values count as 14.
         scale in 0_u8..=20, initial in 0_u64..1 << 20, max in 0_u64..1 << 34, same_mss in prop::option::of(mss()),
         began in begin(), received in begin(),
     ) {
@@ -355,7 +356,7 @@ proptest! {
             let mss = same_mss.unwrap_or(mss);
             now += step;
             received += bytes;
-            // Half of the samples have no sender-side estimate.
+            // Half of the samples have no round-trip time from the sender's side.
             let srtt = if srtt % 2 == 0 { 0 } else { srtt };
             let sample = Sample {
                 bytes_received: Bytes(received), rcv_rtt: Micros(rcv_rtt), srtt: Micros(srtt), mss: Bytes(mss),
@@ -370,18 +371,18 @@ proptest! {
     }
 }
 
-/// A period of a path as a receiver sees it: growth, steady rate, drop, noise, silence or loss.
+/// A period of a path from the receiver's side: growth, steady rate, drop, noise, silence or loss.
 #[derive(Clone, Copy, Debug)]
 struct Phase {
     milliseconds: u64,
-    /// Microseconds without a call before the phase, and between two calls in it.
+    /// Time without a call before the phase, and between two calls in it, us.
     gap: u64,
     spacing: u64,
     /// Bytes per millisecond at the beginning, and their change in per mille per millisecond.
     rate: u64,
     change: i64,
     noise: u64,
-    /// Bytes that arrive at once at the beginning.
+    /// Bytes that arrive in a burst at the beginning.
     burst: u64,
     losses: u32,
     rcv_rtt: u64,
@@ -394,17 +395,17 @@ fn mss() -> impl Strategy<Value = u64> {
     prop_oneof![4 => Just(1_448_u64), 1 => Just(0_u64), 1 => Just(536_u64), 1 => Just(8_948_u64), 1 => 1_u64..9_000]
 }
 
-/// Generates initial counters and clocks: new ones, ones about to pass 2^32, and old ones.
+/// Generates initial values of counters and clocks: small, about to pass 2^32, and large.
 fn begin() -> impl Strategy<Value = u64> {
     let near_wrap = (1_u64 << 32) - 100_000_000..(1 << 32) + 1_000;
     prop_oneof![3 => 0_u64..1_000_000, 2 => near_wrap, 1 => 1_u64 << 40..1 << 60]
 }
 
 fn phase() -> impl Strategy<Value = Phase> {
-    // Decisions are retried after ten seconds.
+    // Some phases outlast ten seconds, after which SOBAS retries a decision.
     let milliseconds = prop_oneof![6 => 50_u64..3_000, 1 => 9_000_u64..14_000];
     let gap = prop_oneof![8 => Just(0_u64), 2 => 1_u64..3_000_000, 1 => 1_u64..1 << 42];
-    // Some are longer than a measuring window, which is at least 10 ms and two round trips.
+    // Some distances of samples exceed a rate window, which is at least 10 ms and two round trips.
     let spacing = prop_oneof![8 => Just(1_000_u64), 2 => 100_u64..20_000, 1 => 10_000_u64..1_500_000];
     let change = prop_oneof![3 => Just(0_i64), 1 => Just(5), 1 => -3_i64..8];
     let noise = prop_oneof![Just(0_u64), 0_u64..30];
@@ -452,7 +453,7 @@ fn path() -> impl Strategy<Value = Vec<Phase>> {
     })
 }
 
-/// SOBAS in both languages, and the state of their connection.
+/// SOBAS in both languages, and the connection that both observe.
 struct Pair {
     rust: Sobas,
     c: CSobas,
@@ -472,7 +473,7 @@ impl Pair {
         Self { rust: Sobas::new(config), c: CSobas::new(max), now, received, random: 12_345 }
     }
 
-    /// Passes a sample to both, which must then be in the same state.
+    /// Passes a sample to both and compares their states.
     fn observe(&mut self, phase: &Phase) -> Result<(), TestCaseError> {
         let (now, received) = (self.now, self.received);
         let &Phase { mss, rcv_rtt, srtt, losses, scale, .. } = phase;

@@ -1,5 +1,5 @@
-//! Rules of the programs that have no Rust twin, judged on the host by their properties: what has arrived, losses, the fast
-//! path, requests, ownership, giving back.
+//! Property tests, on the host, of the C rules that have no Rust twin: arrivals, losses, the fast path, requests,
+//! ownership, giving back.
 
 #![expect(unsafe_code, reason = "calls C")]
 
@@ -10,7 +10,7 @@ use crate::config::{Config, ReceiveRule, SendRule};
 use crate::differential::arrivals_of as arrivals;
 use crate::rules::{self, NONE, Step};
 
-/// Bits of the locks.
+/// Bits that tell which buffer is locked: send, receive.
 const SEND: u32 = 1;
 const RECEIVE: u32 = 2;
 const MSS: u64 = 1_448;
@@ -61,7 +61,7 @@ pub(crate) fn loss_events(state: &mut bw_loss_events, now: u64, srtt: u64, retra
 }
 
 pub(crate) fn step_receive(config: &bw_config, flow: &mut bw_flow, memory: u64, stale: bool) -> Step {
-    // The rule fills both fields.
+    // The C function must overwrite both fields.
     let mut step = Step { value: u32::MAX, request: u32::MAX };
     // SAFETY: the structures are those of flow.h and upkeep.h and outlive the call; C keeps no pointer.
     unsafe { bufwise_step_receive(&raw mut step, config, flow, memory, stale.into()) }
@@ -82,7 +82,7 @@ pub(crate) fn config(send: SendRule, receive: ReceiveRule) -> bw_config {
     (&Config { send, receive, ..Config::default() }).into()
 }
 
-/// No bound, no pressure, user space alive at the clock's zero.
+/// Control values without bounds and pressure; the last heartbeat of user space is at time 0.
 pub(crate) fn control() -> bw_control {
     bw_control { send_level: NONE, window_level: NONE, ..bw_control::default() }
 }
@@ -134,8 +134,8 @@ proptest! {
     }
 }
 
-/// A receiver of 10 segments a millisecond, behind a path of this round-trip time. One segment is lost at 1 s, and its
-/// retransmission comes a round trip later.
+/// Returns DRS's largest measurement and the BDP, bytes, of a receiver of 10 segments per millisecond. One segment is
+/// lost at 1 s, and its retransmission arrives a round trip (`rtt`, us) later.
 fn largest_measurement_after_one_loss(rtt: u64) -> (u64, u64) {
     let config = config(SendRule::Kernel, ReceiveRule::Drs);
     let mut flow =
@@ -163,13 +163,14 @@ fn largest_measurement_after_one_loss(rtt: u64) -> (u64, u64) {
 fn one_loss_does_not_double_what_drs_measures() {
     for rtt in [5_000, 40_000, 200_000] {
         let (largest, product) = largest_measurement_after_one_loss(rtt);
-        // Samples are 1 ms apart: a measurement holds that much more at most.
+        // Samples are 1 ms apart: a measurement may exceed a round trip by two samples.
         assert!(largest >= product, "{rtt} us: {largest} of {product}");
         assert!(largest <= product + 20 * MSS, "{rtt} us: {largest} of {product}");
     }
 }
 
-/// Every second segment is lost for `lossy` ms, as where slow start overflows a queue; then each retransmission releases two.
+/// For `lossy` ms every second segment is lost, as when slow start overflows a queue; then each retransmission brings
+/// two segments in order.
 #[test]
 fn a_repair_that_releases_two_segments_for_each_that_comes_counts_one() {
     let config = config(SendRule::Kernel, ReceiveRule::Drs);
@@ -197,7 +198,8 @@ fn a_repair_that_releases_two_segments_for_each_that_comes_counts_one() {
 
 // ---- Losses ----
 
-/// Samples of a receiver every millisecond: whether bytes came in order, and whether segments came out of order.
+/// Returns the lossy slots after samples of a receiver, one per millisecond; each tells whether bytes came in order,
+/// and whether segments came out of order. `rtt`: us.
 fn slots_of(rtt: u64, samples: impl IntoIterator<Item = (bool, bool)>) -> u32 {
     let mut state = bw_losses::default();
     let (mut now, mut in_order, mut disorder, mut slots) = (5_000_000, 0, 0, 0);
@@ -223,7 +225,7 @@ fn a_hole_is_one_loss_however_many_segments_come_behind_it() {
 
 #[test]
 fn segments_that_overtake_each_other_are_no_loss() {
-    // Every segment comes late by up to half of a round trip of 40 ms, and fills its hole then.
+    // Every 20 ms, half of the round trip, a late segment arrives and fills its hole.
     let overtaken = (0..900).map(|sample| (sample % 20 == 0, sample % 20 != 0));
     assert_eq!(slots_of(40_000, overtaken), 0);
 }
@@ -262,7 +264,7 @@ proptest! {
 
 // ---- The fast path ----
 
-/// A sender under a rule, which was sampled and then left alone.
+/// Samples a sender once; returns its fast-path record and the payload that was decided.
 fn rested(config: &bw_config, all: &bw_control, flow: &mut bw_flow) -> (bw_fast, u64) {
     let mut fast = bw_fast::default();
     let decided = rules::decide_send(config, all, None, flow, false).payload;
@@ -273,7 +275,7 @@ fn rested(config: &bw_config, all: &bw_control, flow: &mut bw_flow) -> (bw_fast,
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-    /// The property that lets callbacks pass: one that is let go would have decided the same.
+    /// The fast path may skip a round trip only if the full rule would have decided the same.
     #[test]
     fn a_round_trip_that_is_let_go_would_have_decided_nothing_new(
         before in 1_u32..5_000, now in 1_u32..5_000, sndbuf in 10_000_u32..10_000_000, pressure in any::<bool>(),
@@ -285,7 +287,7 @@ proptest! {
             sampled_at: 10_000_000, cwnd: before, mss: 1_448, bytes_acked: 1 << 30, min_rtt: u32::MAX, srtt: 50_000,
             sndbuf, send_queued: sndbuf / 2, ..bw_flow::default()
         };
-        // The bound is in its steady phase, where it changes between samples only.
+        // The bound is in its steady phase, where it changes at samples only.
         flow.bound.since_growth = 3;
         rules::begin(&config, &mut flow);
         let (fast, decided) = rested(&config, &all, &mut flow);
@@ -395,7 +397,7 @@ fn a_size_beyond_the_cap_is_requested_once_a_second_and_the_cap_set_meanwhile() 
         Step { value: 1_000_000, request: 0 },
         "nobody grants"
     );
-    // The grant.
+    // The request is granted.
     flow.sndbuf = 2_000_000;
     rules::settle(&config, &mut flow, 0);
     assert_eq!((flow.set_sndbuf, flow.owned), (2 * cap, SEND), "without a lock it was not granted");
@@ -403,7 +405,7 @@ fn a_size_beyond_the_cap_is_requested_once_a_second_and_the_cap_set_meanwhile() 
     rules::settle(&config, &mut flow, SEND);
     assert_eq!((flow.set_sndbuf, flow.requested_sndbuf, flow.owned), (2_000_000, 0, 0));
     assert_eq!(rules::step_send(&config, &mut flow, wanted, false), Step::default(), "it has that size");
-    // The receive side likewise.
+    // The same for the receive side.
     let mut flow = bw_flow { sampled_at: 5_000_000, rcvbuf: 131_072, ..bw_flow::default() };
     assert_eq!(step_receive(&config, &mut flow, 2_000_000, false), Step { value: cap, request: 2_000_000 });
     (flow.requested_rcvbuf, flow.requested_at) = (2_000_000, 5_000_000);

@@ -1,4 +1,4 @@
-//! Shares of the send memory as the kernel's side applies them, judged on the host.
+//! Tests, on the host, of how the programs in the kernel apply shares of the send memory (`rules.h`).
 
 use crate::abi::{bw_config, bw_control, bw_flow};
 use crate::config::{ReceiveRule, SendRule};
@@ -10,14 +10,14 @@ const MSS: u32 = 1_448;
 #[test]
 fn until_it_sends_in_earnest_a_connection_may_hold_its_window_alone() {
     let all = bw_control { send_level: 400_000, ..control() };
-    // Memory is twice the payload: a window in full segments takes five quarters of its payload.
+    // Memory counts as twice the payload, but a window in full segments takes only five quarters of its payload.
     let of_window = u64::from(10 * MSS) * 5 / 4 / 2;
     for rule in [SendRule::Eq, SendRule::Abt, SendRule::Sabt, SendRule::Fit] {
         let payload = |bytes_acked| {
             let mut flow = bw_flow { cwnd: 10, mss: MSS, bytes_acked, ..bw_flow::default() };
             rules::decide_send(&config(rule, ReceiveRule::Kernel), &all, None, &mut flow, false).payload
         };
-        // The handshake; a request, or a program's own greeting.
+        // First after the handshake; then after a request, or after a greeting that a program sends.
         assert_eq!((payload(1), payload(500)), (of_window, of_window), "{rule:?}");
         assert!(payload(10_000) >= 2 * u64::from(MSS) * 10, "{rule:?}");
     }
@@ -63,7 +63,8 @@ fn as_published_cwnd_and_the_share_alone_decide() {
         rules::decide_send(config, &all, None, &mut flow, false).payload
     };
     for rule in [SendRule::Abt, SendRule::Sabt] {
-        // The application limits it, nothing is acknowledged, and its writer fills a buffer beside the share.
+        // The flow is limited by its application, has no data acknowledged, and its writer fills one buffer beyond the
+        // share.
         assert_eq!(decide(&published(rule), NONE), 2 * window, "{rule:?}");
         assert_eq!(decide(&published(rule), 200_000), 100_000, "{rule:?}");
         assert!(

@@ -1,5 +1,6 @@
-//! Clauses of the receive side's rules, each judged on the host: `drs.h`, `arrivals.h`, `losses.h`, and what `rules.h` shows
-//! them of a connection's record. A clause that is deleted or inverted fails a test (`scripts/mutants`).
+//! Tests, on the host, of single clauses of the receive side's rules: `drs.h`, `arrivals.h`, `losses.h`, and the inputs
+//! that `rules.h` takes from a connection's record. A clause that is deleted or inverted fails a test
+//! (`scripts/mutants`).
 
 use std::collections::BTreeSet;
 
@@ -33,8 +34,8 @@ fn a_measurement_is_over_after_exactly_a_round_trip_and_a_longer_one_counts_for_
 
 // ---- Arrivals ----
 
-/// The segments behind a hole are forgotten later than four round trips after the last one out of order, and only if no more
-/// is in order than came, and a quarter.
+/// Bytes behind a hole are forgotten more than four round trips after the last segment out of order, and only if the
+/// bytes in order grow by no more than 5/4 of the segments that came.
 #[test]
 fn bytes_behind_a_hole_are_forgotten_after_four_round_trips_without_progress() {
     let behind = |elapsed: u64, in_order, segments| {
@@ -56,7 +57,7 @@ fn bytes_behind_a_hole_are_forgotten_after_four_round_trips_without_progress() {
 
 // ---- Losses ----
 
-/// The rule without its bits: the slots in which a hole turned out to be a loss.
+/// Reference version of `losses.h` with a set instead of bits: the slots in which a hole turned out to be a loss.
 #[derive(Default)]
 struct Slots {
     lossy: BTreeSet<u64>,
@@ -119,9 +120,9 @@ fn retransmissions_within_a_round_trip_of_the_first_are_one_event() {
     }
 }
 
-// ---- What the rules are shown of the record ----
+// ---- Inputs from the record ----
 
-/// The receive rules beside a record, fed by hand.
+/// Reference version of the receive rules, which computes their inputs from the record by itself.
 struct Beside {
     max: u64,
     arrivals: bw_arrivals,
@@ -149,7 +150,7 @@ impl Beside {
         }
     }
 
-    /// The path's round-trip time without a queue: the shortest known; 0: none.
+    /// Returns the round-trip time without a queue, us: the shortest known; 0: none is known.
     fn rtt(&self, flow: &bw_flow) -> u64 {
         let of_socket = if flow.min_rtt == u32::MAX { 0 } else { u64::from(flow.min_rtt) };
         [of_socket, self.drs.own_rtt].into_iter().filter(|rtt| *rtt > 0).min().unwrap_or(0)
@@ -236,14 +237,14 @@ impl Beside {
     }
 }
 
-/// One sample: time since the last one, bytes per millisecond, a segment out of order, the two round-trip times, how long ago
-/// the sender's was measured, in such times, and the window level.
+/// One sample: time since the last one (us), bytes per millisecond, whether a segment came out of order, the receiver's
+/// and the sender's round-trip times (us) with the age of the latter in units of itself, and the window level.
 type Look = (u64, u64, bool, (u32, u32, u64), Option<u64>);
 
 fn looks() -> impl Strategy<Value = Vec<Look>> {
     let step = prop_oneof![6 => 500_u64..4_000, 2 => Just(20_000_u64), 1 => 0_u64..300_000];
     let rate = prop_oneof![6 => Just(1_448_u64), 1 => Just(0), 2 => 0_u64..30_000];
-    // Paths of 8 and 16 ms (and unknown ones) whose queue is that of 17/8, or near it.
+    // Paths of 8 and 16 ms, and unknown ones; most round trips are at or near the threshold of 17/8 of the base RTT.
     let rtts = prop_oneof![4 => Just(17_000_u32), 2 => Just(34_000), 1 => Just(0), 2 => 7_900_u32..36_000];
     let rtts = (rtts, prop_oneof![Just(0_u32), 5_000_u32..60_000], prop_oneof![Just(8_u64), 0_u64..10]);
     let level = prop_oneof![4 => Just(None), 1 => (0_u64..60_000).prop_map(Some)];
@@ -285,13 +286,13 @@ proptest! {
     }
 }
 
-/// Paths of small and of large segments, filled by their windows, with holes that stand for a round trip now and then: SOBAS
-/// decides, meets losses, and the record shows it the same as [`Beside`].
+/// Windows fill paths of small and of large segments, with holes that last for a round trip now and then: SOBAS decides
+/// and meets losses, with the same result from the record as in [`Beside`].
 #[test]
 fn sobas_of_a_record_decides_as_beside_it_on_paths_that_lose() {
     let (step, seconds) = (2_500_u64, 40_u64);
     for (rate, rtt, mss, scale) in [
-        // Two small segments in a round trip: fewer than one of the usual size.
+        // Two small segments per round trip: less than one segment of the usual size.
         (2_000_u64, 500_000_u32, 536_u32, 0_u32),
         (20_000, 100_000, 536, 0),
         (150_000, 40_000, 536, 7),
@@ -308,7 +309,7 @@ fn sobas_of_a_record_decides_as_beside_it_on_paths_that_lose() {
             let arrived = (rate * step / 1_000_000).min(window * step / u64::from(rtt));
             let segments = (sent + arrived) / u64::from(mss) - sent / u64::from(mss);
             sent += arrived;
-            // From the tenth second on a hole begins each 700 ms; what comes behind it is in order a round trip later.
+            // From 10 s on, a hole begins every 700 ms; the bytes behind it are in order a round trip later.
             let since_hole = now % 700_000;
             let is_behind = now > 10_000_000 && since_hole < u64::from(rtt);
             flow.segs_in += u32::try_from(segments).unwrap();
@@ -357,7 +358,7 @@ fn a_measurement_that_has_not_grown_by_more_than_a_quarter_ends_the_doubling() {
     }
 }
 
-/// Between two namespaces the shortest round trip is 4 us; a reader that waits 250 us for a processor finds 64 KB.
+/// Between two namespaces the round trip is 4 us; a reader that waits 250 us for a processor finds 64 KB.
 #[test]
 fn on_a_path_of_microseconds_the_window_has_room_for_what_comes_in_a_millisecond() {
     let config = config(SendRule::Kernel, ReceiveRule::Drs);
@@ -399,7 +400,7 @@ fn without_a_share_a_receive_buffer_grows_with_its_window_and_only_a_fixed_one_s
     use ReceiveRule::{Drs, Fixed, Sobas};
     let mb = 1_u32 << 20;
     let mb64 = u64::from(mb);
-    // Not set yet: at least what is in use, and what an existing connection has.
+    // Not set yet: at least the memory in use, and at least the present size of an adopted connection.
     assert_eq!(buffer(Fixed, (0, 131_072, 0, 0), 100_000, 0), 200_000);
     assert_eq!(buffer(Fixed, (0, 131_072, 0, 0), 100_000, 300_000), 300_000);
     assert_eq!(buffer(Drs, (0, 131_072, 0, 0), 100, 0), mb64);
@@ -408,7 +409,7 @@ fn without_a_share_a_receive_buffer_grows_with_its_window_and_only_a_fixed_one_s
     assert_eq!(buffer(Sobas, (0, 131_072, mb, 0), 64 * mb64, 0), mb64, "not with the window alone");
     assert_eq!(buffer(Drs, (0, 6 * mb, 0, 0), 100, 0), mb64);
     assert_eq!(buffer(Drs, (0, 6 * mb, 0, 1), 100, 0), 6 * mb64);
-    // Set: it follows its rule.
+    // Set before: the size follows the rule.
     assert_eq!(buffer(Fixed, (400_000, 400_000, 0, 0), 100_000, 0), 200_000);
     assert_eq!(buffer(Fixed, (400_000, 400_000, 0, 1), 100_000, 0), 200_000);
     assert_eq!(buffer(Fixed, (400_000, 400_000, 0, 0), 100_000, 300_000), 300_000);
@@ -418,14 +419,15 @@ fn without_a_share_a_receive_buffer_grows_with_its_window_and_only_a_fixed_one_s
     assert_eq!(buffer(Drs, (4 * mb, 4 * mb, 0, 0), mb64, 0), 0);
     assert_eq!(buffer(Sobas, (mb, mb, mb / 4, 0), 0, 0), 0);
     assert_eq!(buffer(Sobas, (mb, mb, mb / 4 + 1, 0), 0, 0), 2 * mb64);
-    // At most two of the largest window.
+    // The size is at most twice the largest window.
     assert_eq!(buffer(Drs, (0, 131_072, 0, 0), 1 << 40, 0), 128 * mb64);
     let mut wide = config(SendRule::Kernel, Fixed);
     wide.max_window = 1 << 40;
     assert_eq!(rules::decide_receive_buffer(&wide, &bw_flow::default(), NONE, 1 << 40, 0), 1 << 30);
 }
 
-/// The buffer of a window of 50,000 under a rule, where the share is `share` and the buffer has `size` (0: it is not set yet).
+/// Returns the buffer decided for a window of at most 50,000 bytes within `share`. `size` is the present buffer (0: not
+/// set yet).
 fn within(rule: ReceiveRule, size: u32, share: u64, in_use: u64) -> u64 {
     let flow = bw_flow { set_rcvbuf: size, rcvbuf: size, ..bw_flow::default() };
     rules::decide_receive_buffer(&config(SendRule::Kernel, rule), &flow, share, share.min(50_000), in_use)
@@ -440,14 +442,14 @@ fn a_receive_buffer_has_room_for_twice_its_share() {
         assert_eq!(within(rule, 0, 1_000, 0), 16_384, "the least");
         assert_eq!(within(rule, 0, 1 << 19, 0), 1 << 20);
         assert_eq!(within(rule, 0, NONE, 0), 1 << 20);
-        // It grows to its room and no further, whatever is in use.
+        // The buffer grows to twice the share and no further, however much is in use.
         assert_eq!(within(rule, 150_000, 100_000, 0), 200_000);
         assert_eq!(within(rule, 200_000, 100_000, 300_000), 0);
-        // More than a quarter beyond, it shrinks.
+        // It shrinks if it is more than a quarter above that.
         assert_eq!(within(rule, 250_000, 100_000, 0), 0);
         assert_eq!(within(rule, 250_001, 100_000, 0), 200_000);
         assert_eq!(within(rule, 20_481, 1_000, 0), 16_384);
-        // By an eighth at least, and not below what is in use.
+        // It shrinks by at least an eighth, and not below the memory in use.
         assert_eq!(within(rule, 800_000, 100_000, 700_000), 700_000);
         assert_eq!(within(rule, 800_000, 100_000, 700_001), 0);
         assert_eq!(within(rule, 800_000, 100_000, 900_000), 0);
@@ -463,7 +465,7 @@ fn the_floor_of_the_window_has_room_below_the_share() {
         let config = config(SendRule::Kernel, ReceiveRule::Drs);
         rules::decide_receive_buffer(&config, &flow, 1_000, window, 0)
     };
-    // Two segments of a wide device.
+    // The second window is two segments of a device with a large MTU.
     assert_eq!((room(2_920), room(17_896)), (16_384, 35_792));
 }
 

@@ -1,4 +1,4 @@
-//! fit at the sender (`fit.h`), judged on the host by its properties: on any samples, and on a path as a fluid.
+//! Property tests of `fit` at the sender (`fit.h`), on the host: with any samples, and over a fluid model of a path.
 
 #![expect(unsafe_code, reason = "calls C")]
 
@@ -37,17 +37,17 @@ pub(crate) fn observe(state: &mut bw_fit, sample: &Sample) -> u64 {
     unsafe { bufwise_fit(state, sample) }.into()
 }
 
-/// A sender with endless data over a path without losses: what is under way beyond rate x RTT stands in the queue.
+/// Fluid model of a sender with endless data on a path without losses: bytes in flight beyond the BDP are in the queue.
 struct Fluid {
     state: bw_fit,
     now: u64,
     /// Capacity, bytes per second of payload; shortest round trip, us.
     capacity: f64,
     rtt: f64,
-    /// Bytes in the queue: ours, and others' that no rate of ours moves.
+    /// Bytes in the queue: the sender's own, and a constant amount of other flows.
     queue: f64,
     others: f64,
-    /// The kernel's rate without a roof.
+    /// Rate at which the kernel sends without a roof, bytes per second.
     kernel: f64,
     delivered: f64,
     app_limited: bool,
@@ -68,7 +68,7 @@ impl Fluid {
         }
     }
 
-    /// As if the start were over, at this roof.
+    /// Puts the sender into the phase Follow, with this roof.
     fn following(mut self, roof: u64) -> Self {
         let round_at = self.now;
         let capacity = self.capacity as u64;
@@ -80,14 +80,14 @@ impl Fluid {
         self.state.roof as f64
     }
 
-    /// One round trip.
+    /// Advances the model by one round trip.
     fn step(&mut self) {
         let rate = if self.state.roof == 0 { self.kernel } else { self.roof().min(self.kernel) };
         let rtt = self.rtt + (self.queue + self.others) / self.capacity * 1e6;
         let seconds = rtt / 1e6;
         let left = (self.queue + (rate - self.capacity) * seconds).max(0.0);
         self.delivered += rate * seconds - (left - self.queue);
-        // A queue of five round trips: more is dropped elsewhere.
+        // The queue holds at most five BDPs.
         self.queue = left.min(5.0 * self.capacity * self.rtt / 1e6);
         self.now += rtt as u64;
         let sample = Sample {
@@ -116,7 +116,7 @@ fn paths() -> impl Strategy<Value = (u64, u64)> {
 }
 
 proptest! {
-    /// Counters that run backwards, clocks that jump, absurd sizes: a roof that fits its 32 bits, or none.
+    /// Counters that run backwards, clocks that jump and absurd sizes give no roof, or one that fits into 32 bits.
     #[test]
     fn no_sample_breaks_it(samples in prop::collection::vec(prop::array::uniform8(any::<u64>()), 1..60)) {
         let mut state = bw_fit::default();
@@ -133,7 +133,7 @@ proptest! {
         }
     }
 
-    /// Near paths and senders that pace themselves are the kernel's.
+    /// Short paths and senders that pace themselves get no roof.
     #[test]
     fn what_it_does_not_suit_has_no_roof(steps in prop::collection::vec(1_u64..5_000, 1..100), paces: bool) {
         let (mut state, mut now, mut delivered) = (bw_fit::default(), 0, 0);
@@ -149,7 +149,8 @@ proptest! {
         }
     }
 
-    /// From any roof, it ends within 4% of what the path carries, with a queue of about a tenth of the round trip at most.
+    /// From any roof, the rate converges to within 4% of the capacity, with a queue of at most about a tenth of the
+    /// round trip.
     #[test]
     fn it_finds_what_the_path_carries((capacity, rtt) in paths(), percent in 50_u64..180) {
         let mut path = Fluid::new(capacity, rtt).following(capacity * percent / 100);
@@ -160,13 +161,13 @@ proptest! {
         let rate = (path.delivered - before) / (path.now - began) as f64 * 1e6;
         prop_assert!(rate >= 0.96 * capacity as f64, "{} of {}", rate, capacity);
         let queue = path.queue / path.capacity * 1e6;
-        // Two segments are no queue to it.
+        // The rule does not count two segments as a queue.
         let most = 0.1 * rtt as f64 + 2_500.0 + 2.0 * MSS as f64 / path.capacity * 1e6;
         prop_assert!(queue <= most, "{} us of {}", queue, rtt);
         prop_assert_eq!(path.state.opened, 0, "its own queue drains");
     }
 
-    /// A path that carries twice as much is used within 60 round trips (less one step down), one that carries half within 20.
+    /// The roof follows a doubled capacity within 60 round trips (less one step down), and a halved one within 20.
     #[test]
     fn it_follows_the_path((capacity, rtt) in paths()) {
         let mut path = Fluid::new(capacity, rtt).following(capacity);
@@ -180,7 +181,7 @@ proptest! {
         prop_assert!(path.roof() <= 1.1 * capacity as f64, "{} of {capacity}", path.roof());
     }
 
-    /// A queue that does not drain is somebody else's: within 16 round trips the kernel is left alone.
+    /// A queue that does not drain belongs to other flows: the roof is lifted within 16 round trips.
     #[test]
     fn beside_a_queue_of_others_it_opens((capacity, rtt) in paths()) {
         let mut path = Fluid::new(capacity, rtt).following(capacity * 15 / 16);
@@ -189,13 +190,13 @@ proptest! {
         prop_assert!(path.state.opened >= 1);
     }
 
-    /// A short delay that no descent shortens is jitter. What was carried until then, below a roof of a third of the path, is no
-    /// measure of it: within 32 round trips four fifths are used.
+    /// A short delay that no descent shortens is jitter. Rates measured before that, below a roof of a third of the
+    /// capacity, are dropped: within 32 round trips the roof is at least four fifths of the capacity.
     #[test]
     fn behind_jitter_the_search_begins_anew((capacity, rtt) in paths()) {
         let mut path = Fluid::new(capacity, rtt).following(capacity / 3);
         path.state.capacity = capacity / 3;
-        // Three halves of the shortest queue that counts, and the two segments that are none.
+        // Three halves of the shortest queue that counts, and the time of two segments at C' (a third of the capacity).
         let jitter_us = 1.5 * (rtt as f64 / 64.0 + 500.0) + 6.0 * MSS as f64 / capacity as f64 * 1e6;
         path.others = capacity as f64 * jitter_us / 1e6;
         path.run(32);
@@ -203,7 +204,7 @@ proptest! {
         prop_assert_eq!(path.state.opened, 0);
     }
 
-    /// A pause of the application moves no roof.
+    /// An application that limits the sender does not move the roof.
     #[test]
     fn an_application_that_pauses_moves_nothing((capacity, rtt) in paths()) {
         let mut path = Fluid::new(capacity, rtt).following(capacity);

@@ -1,5 +1,5 @@
-//! Clauses of the send side's rules, each judged on the host: `send.h`, `bound.h`, and what `rules.h` shows them of a
-//! connection's record. A clause that is deleted or inverted fails a test (`scripts/mutants`).
+//! Tests, on the host, of single clauses of the send side's rules: `send.h`, `bound.h`, and the inputs that `rules.h`
+//! takes from a connection's record. A clause that is deleted or inverted fails a test (`scripts/mutants`).
 
 use proptest::prelude::*;
 
@@ -14,7 +14,7 @@ use crate::rules::{self, NONE, SendDecision};
 
 #[test]
 fn a_pace_is_what_the_share_has_room_for_beside_the_last_buffer() {
-    // Four fifths of 200,000 less five eighths of a buffer, in 50 ms.
+    // In 50 ms: four fifths of what remains of 200,000 less five eighths of the last buffer.
     assert_eq!(pace(100_000, 65_536, 50_000, 1_448), 2_544_640);
     assert_eq!(pace(20_000, 65_536, 10_000, 1_448), 1_000_000, "a quarter of the share");
     assert_eq!(pace(2_000, 65_536, 10_000, 1_000), 200_000, "two segments");
@@ -34,15 +34,15 @@ fn abt_and_fit_go_by_the_window_whatever_is_demanded() {
 
 // ---- bound.h ----
 
-/// 160 ms of a measurement, and how many bytes a second one segment is in it.
+/// Length of a measurement, us; the rate of one segment per measurement, bytes per second.
 const SPAN: u64 = 160_000;
 const SEGMENT: u64 = 9_050;
-/// 256 segments in a measurement, and memory of the lean bound for that.
+/// The rate of 256 segments per measurement, and the memory of the lean bound for it.
 const RATE: u64 = 256 * SEGMENT;
 const LEAN: u64 = RATE * 40_000 / 1_000_000 * 5 / 2 + (192 << 10);
 const BEGAN: u64 = 50_000_000;
 
-/// A bound that has found its rate.
+/// A bound in its steady phase, at `RATE`.
 fn steady() -> bw_bound {
     bw_bound {
         rate: RATE,
@@ -54,7 +54,7 @@ fn steady() -> bw_bound {
     }
 }
 
-/// The sample that ends a measurement, of so many segments.
+/// The sample that ends a measurement in which `segments` were delivered.
 fn after(segments: u32) -> BoundSample {
     BoundSample {
         now: BEGAN + SPAN,
@@ -106,7 +106,7 @@ fn a_rate_has_fallen_below_seven_eighths_where_there_is_a_queue() {
 
 #[test]
 fn a_queue_longer_than_the_lean_bound_makes_it_is_others_unless_it_drains() {
-    // Four fifths of memory are payload.
+    // Payload is four fifths of memory.
     let longest = LEAN * 4 * 1_000_000 / 5 / RATE;
     let fallen = |srtt_before, srtt| {
         observe(bw_bound { srtt_before, ..steady() }, BoundSample { srtt, ..after(256) }).fallen
@@ -194,7 +194,7 @@ fn what_was_counted_before_is_no_news_to_the_rules() {
     assert_eq!((flow.fit.phase, begun(65_536).fit.phase), (3, 0), "64 KB sent: its start is over");
 }
 
-/// A sender of 10 segments of 1,000 bytes, past its start, whose bound does not bind.
+/// A sender with a window of 10 segments of 1,000 bytes, past its start; its bound does not bind.
 fn sender() -> bw_flow {
     let mut flow = bw_flow {
         sampled_at: 10_000_000,
@@ -278,7 +278,7 @@ fn half_of_the_bound_and_what_fits_below_the_roof_bound_every_payload_but_none_t
     };
     assert_eq!(payload(SendRule::Abt, 30_000, 0), 15_000);
     assert_eq!(payload(SendRule::Eq, 30_000, 0), NONE);
-    // 40 ms, a quarter more, and 96 KB.
+    // 5/4 of 40 ms at the roof, and 96 KB.
     assert_eq!(payload(SendRule::Abt, 3_000_000, 1_000_000), 50_000 + (96 << 10));
     assert_eq!(payload(SendRule::Eq, 3_000_000, 1_000_000), NONE);
     assert_eq!(payload(SendRule::Abt, 3_000_000, 0), 1_000_000);
@@ -293,7 +293,7 @@ fn what_fit_leaves_alone_has_the_usual_bound() {
         (flow.abt.net_target, flow.cwnd) = (1_000_000, 50);
         decide(SendRule::Fit, &control(), &mut flow)
     };
-    // Memory for four windows of 50,000 bytes and 192 KB.
+    // The usual bound is memory for four windows of 50,000 bytes, and 192 KB.
     assert_eq!(payload(3, 2_000_000), (4 * 50_000 + (192 << 10)) / 2);
     assert_eq!([payload(3, 0), payload(2, 2_000_000)], [15_000; 2], "never left alone, and not now");
 }
@@ -308,7 +308,7 @@ fn a_small_document_goes_out_at_once_below_any_bound() {
         rules::decide_send(&config, &control(), None, &mut flow, false).payload
     };
     assert_eq!((payload(29_999), payload(30_000)), (30_000, 10_000));
-    // It takes no part in the shares, nor in what pressure takes from them.
+    // A small document is exempt from the shares and from reductions under pressure.
     let shared = |send_level, pressure, bytes_acked| {
         let mut flow = bw_flow { bytes_acked, ..sender() };
         let all = bw_control { send_level, pressure, ..control() };

@@ -1,12 +1,12 @@
-//! Clauses of SOBAS in the kernel (`sobas.h`), each judged on the host where random connections do not go: at the edge of
-//! every comparison. `differential.rs` holds the whole against `bufwise-policy`.
+//! Tests, on the host, of single clauses of SOBAS in the kernel (`sobas.h`), at the edge of every comparison, which
+//! random connections seldom reach. `differential.rs` compares the whole rule with `bufwise-policy`.
 
 #![expect(unsafe_code, reason = "calls C")]
 
 use crate::abi::{bw_reading, bw_sobas};
 use crate::differential::ReceiveSample;
 
-/// States.
+/// The values of `state` in `struct bw_sobas`.
 const ESTIMATING: u32 = 1;
 const SLOW_START: u32 = 2;
 const RECOVERY: u32 = 3;
@@ -23,15 +23,15 @@ unsafe extern "C" {
     fn bufwise_sobas(state: *mut bw_sobas, sample: *const ReceiveSample, max: u64) -> u64;
 }
 
-/// The state after a sample.
+/// Returns the state after a sample.
 fn observe(mut state: bw_sobas, sample: &ReceiveSample) -> bw_sobas {
     // SAFETY: the structures are those of sobas.h and outlive the call; C keeps no pointer.
     unsafe { bufwise_sobas(&raw mut state, sample, MAX) };
     state
 }
 
-/// A connection with readings of these rates (bytes per second), each over so long (us); the last has ended at [`BEGAN`], and
-/// the window of the next is open.
+/// A connection with readings of `rates` (bytes per second), each over `span` (us). The last reading ended at
+/// [`BEGAN`], and the rate window of the next one is open.
 fn read(state: u32, rates: &[u64], span: u64) -> bw_sobas {
     let mut sobas = bw_sobas {
         state,
@@ -52,13 +52,13 @@ fn read(state: u32, rates: &[u64], span: u64) -> bw_sobas {
     sobas
 }
 
-/// The sample that ends the open window with a reading of that rate.
+/// The sample that ends the open rate window with a reading of `rate`.
 fn reading(state: &bw_sobas, rate: u64, mss: u64, rcv_rtt: u64) -> ReceiveSample {
     let received = 1 + rate * state.length / SECOND;
     ReceiveSample { now: BEGAN + state.length, received, mss, rcv_rtt, ..ReceiveSample::default() }
 }
 
-/// The state after one more reading, of a second.
+/// Returns the state after one more reading of `rate`.
 fn then(state: bw_sobas, rate: u64, mss: u64) -> bw_sobas {
     observe(state, &reading(&state, rate, mss, RTT))
 }
@@ -72,7 +72,7 @@ fn a_connection_that_has_received_nothing_opens_no_rate_window() {
 
 #[test]
 fn a_rate_window_ends_where_it_was_planned_unless_a_whole_one_has_passed_since() {
-    // 20 ms are planned; 10,000 bytes came in 10 ms, and as many in the rest.
+    // The rate window is planned for 20 ms; 10,000 bytes came in its first 10 ms, and 10,000 more until the sample.
     let open = bw_sobas {
         state: RECOVERY,
         window: MAX,
@@ -148,7 +148,7 @@ fn five_rates_are_level_that_hold_a_segment_and_are_within_a_20th_and_one_of_the
 
 #[test]
 fn the_error_of_the_slope_is_below_the_growth_that_half_a_segment_would_add() {
-    // Of one-byte segments that is 1/16 byte per second in a sixteenth of 250 ms; these rates have no slope.
+    // With one-byte segments that growth is 1/16 byte per second in a sixteenth of 250 ms; these rates have no slope.
     let after = |off: u64| {
         let state = read(RECOVERY, &[1_000_000 + off, 1_000_000 - off, 1_000_000, 1_000_000 - off], SECOND);
         observe(state, &reading(&state, 1_000_000 + off, 1, 250_000)).state
@@ -158,7 +158,7 @@ fn the_error_of_the_slope_is_below_the_growth_that_half_a_segment_would_add() {
 
 #[test]
 fn deviations_are_scaled_before_they_are_squared() {
-    // Their squares are multiples of 2^64.
+    // The squares of the deviations are multiples of 2^64.
     let (rate, off) = (1 << 38, 1 << 32);
     let state = read(RECOVERY, &[rate + off, rate - off, rate, rate - off], 62_500);
     assert_eq!(observe(state, &reading(&state, rate + off, 1_448, 62_500)).state, RECOVERY);
@@ -172,7 +172,8 @@ fn readings_that_are_closer_than_a_16th_of_a_round_trip_have_no_slope() {
 
 #[test]
 fn a_slope_is_over_some_thousand_round_trips_at_most_and_of_a_round_trip_of_16_seconds_at_most() {
-    // A rate of long ago: over a thousand round trips and a quarter it is a slope, over three times as many noise.
+    // Only the oldest rate differs. Times are cut to some thousand round trips: over these it is a slope, over three
+    // times as many it would be noise.
     let state = read(RECOVERY, &[10_400_000, 10_000_000, 10_000_000, 10_000_000], SECOND);
     assert_eq!(observe(state, &reading(&state, 10_000_000, 1, 1_000)).state, RECOVERY);
     let state = read(RECOVERY, &[1_000_000; 4], SECOND);
@@ -203,7 +204,7 @@ fn a_window_limits_that_is_nine_tenths_full_or_two_segments_short_of_it() {
     assert_eq!((grown.window, grown.grown_at, grown.count), (13_000, BEGAN + SECOND, 0));
 }
 
-/// A decision of a rate and a round-trip time, at [`BEGAN`].
+/// A connection with a decision made at [`BEGAN`], of a rate (1 MB/s) and a round-trip time.
 fn decided() -> bw_sobas {
     let state = read(FINAL, &[], SECOND);
     bw_sobas { decided_rate: 1_000_000, decided_rtt: RTT, decided_at: BEGAN, decided_window: 10_000, ..state }

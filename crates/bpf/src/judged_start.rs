@@ -1,5 +1,5 @@
-//! Clauses of `fit`'s start and of its waiting at the sender (`fit_start.h`, `fit.h`), each judged on the host: what is evidence of
-//! a path, what refutes it, and when a connection that is left alone is tried again.
+//! Tests, on the host, of single clauses of `fit` at the sender (`fit_start.h`, `fit.h`): the evidence of a path's
+//! capacity, its refutation, and the time at which a connection without a roof is tried again.
 
 use crate::abi::bw_fit;
 use crate::judged_roof::{Sample, observe};
@@ -7,7 +7,7 @@ use crate::judged_roof::{Sample, observe};
 const MSS: u64 = 1_448;
 const RTT: u64 = 40_000;
 const NOW: u64 = 10_000_000;
-/// A thousand segments a second, bytes.
+/// A rate of a thousand segments per second, in bytes per second.
 const RATE: u64 = 1_000 * MSS;
 /// `BW_FIT_START`, `BW_FIT_RAMP`, `BW_FIT_FOLLOW`, `BW_FIT_OPEN`.
 const START: u32 = 0;
@@ -15,7 +15,7 @@ const RAMP: u32 = 1;
 const FOLLOW: u32 = 2;
 const OPEN: u32 = 3;
 
-/// At `NOW`, on a path without a queue.
+/// A sample at `NOW`, on a path without a queue.
 fn sample(cwnd: u64, delivered: u32) -> Sample {
     Sample { now: NOW, mss: MSS, srtt: RTT, min_rtt: RTT, cwnd, delivered, ..Sample::default() }
 }
@@ -25,7 +25,8 @@ fn after(mut state: bw_fit, sample: &Sample) -> bw_fit {
     state
 }
 
-/// A start whose rate has been steady for two windows of time, the second of which ends with the tenth segment of 10 ms.
+/// A start with a steady rate: its next time window, of 10 ms, has the rate of the last one if ten segments are
+/// delivered.
 fn steady_start() -> bw_fit {
     bw_fit {
         phase: START,
@@ -44,7 +45,7 @@ fn a_full_path_delivers_five_to_nine_eighths_of_the_window_in_a_round_trip() {
     assert_eq!([phase(97), phase(96), phase(54), phase(53)], [START, FOLLOW, FOLLOW, START]);
 }
 
-/// A start with a train of 32 segments in 32 ms, and what was delivered in the best round trip before.
+/// A start with a train of the rate `RATE` over 32 ms; `carried` is the best rate of a round trip, bytes per second.
 fn with_train(carried: u64) -> bw_fit {
     bw_fit {
         capacity: RATE,
@@ -84,7 +85,7 @@ fn a_ramp_with_three_quarters_more_than_its_roof_begins_again() {
         last_at: NOW - 1_000,
         ..bw_fit::default()
     };
-    // 70 segments in 10 ms: 7,000 a second.
+    // 70 segments in 10 ms: 7,000 per second.
     let ended = |roof| after(state(roof), &sample(20, 70));
     let again = ended(4 * RATE - 1);
     assert_eq!((again.phase, again.roof, again.capacity, again.evidence), (START, 0, 0, 0));

@@ -1,5 +1,5 @@
-//! Clauses of a connection's upkeep and of the fast path (`upkeep.h`, `fast.h`), each judged on the host. A clause that is
-//! deleted or inverted fails a test (`scripts/mutants`).
+//! Tests, on the host, of single clauses of a connection's upkeep and of the fast path (`upkeep.h`, `fast.h`). A clause
+//! that is deleted or inverted fails a test (`scripts/mutants`).
 
 #![expect(unsafe_code, reason = "calls C")]
 
@@ -8,7 +8,7 @@ use crate::config::{ReceiveRule, SendRule};
 use crate::judged::{View, config, control, is_round_due, rest_rounds, step_receive};
 use crate::rules::{self, NONE, Step};
 
-/// Bits of the locks.
+/// Bits that tell which buffer is locked: send, receive.
 const SEND: u32 = 1;
 const RECEIVE: u32 = 2;
 
@@ -65,13 +65,13 @@ fn a_size_at_the_cap_needs_no_request_and_what_is_set_already_no_step() {
     let same = bw_flow { sndbuf: 2 * config.send_cap, ..new };
     assert_eq!(send(same, cap), of_cap, "autotuning has reached it");
     assert_eq!(send(bw_flow { set_sndbuf: 1, ..same }, cap), Step::default());
-    // Both have the cap at least: the request alone.
+    // Buffers that already have the size of the cap are not set again: a request alone.
     let large = bw_flow { sndbuf: 2 * config.send_cap, rcvbuf: 2 * config.receive_cap, ..new };
     let request = Step { value: 0, ..more };
     assert_eq!((send(large, cap + 1), receive(large, 2 * cap + 2)), (request, request));
     let smaller = bw_flow { sndbuf: large.sndbuf - 1, rcvbuf: large.rcvbuf - 1, ..new };
     assert_eq!((send(smaller, cap + 1), receive(smaller, 2 * cap + 2)), (more, more));
-    // A request for either buffer is waited for, a second.
+    // An open request for either buffer blocks new requests for a second.
     for asked in [bw_flow { requested_rcvbuf: 1, ..new }, bw_flow { requested_sndbuf: 1, ..new }] {
         let asked = bw_flow { requested_at: 4_000_001, ..asked };
         assert_eq!((send(asked, cap + 1), receive(asked, 2 * cap + 2)), (Step::default(), Step::default()));
@@ -79,11 +79,11 @@ fn a_size_at_the_cap_needs_no_request_and_what_is_set_already_no_step() {
         assert_eq!((send(asked, cap + 1), receive(asked, 2 * cap + 2)), (more, more));
     }
     assert_eq!(send(bw_flow { requested_at: 4_500_000, ..new }, cap + 1), more, "none is open");
-    // An unset buffer of the size wanted is autotuning's.
+    // Autotuning has reached the size requested: the buffer is not ours until it is set.
     let reached = bw_flow { sndbuf: 2 * config.send_cap + 2, ..new };
     assert_eq!(send(reached, cap + 1), request);
     assert_eq!(send(bw_flow { set_sndbuf: 1, ..reached }, cap + 1), Step::default());
-    // No option takes more than 1 GiB.
+    // Socket options take at most 1 GiB.
     config.max_send = NONE;
     let all = Step { value: 1 << 30, request: 0 };
     assert_eq!(rules::step_send(&config, &mut { new }, NONE, true), all);
@@ -183,8 +183,9 @@ fn a_round_trip_is_due_by_time_queue_losses_window_buffer_or_application() {
     assert!(!abt(View { app_limited: 1, ..same }));
 }
 
-/// The fast record after a sample of a connection of 1,000-byte segments: when it was sampled, the least and the largest window,
-/// and whether the application limits it.
+/// Returns the fast-path record after a sample of a connection with 1,000-byte segments: the time of the sample (0:
+/// every round trip is due), the least and the largest congestion window (segments), and whether the application limits
+/// the sender.
 fn rest(config: &bw_config, all: &bw_control, flow: &bw_flow) -> (u64, u32, u32, u32) {
     let mut fast =
         bw_fast { sampled_at: 1, least_cwnd: 2, most_cwnd: 3, app_limited: 4, ..bw_fast::default() };
@@ -219,18 +220,18 @@ fn a_decision_stands_for_the_windows_of_abts_band_and_not_in_a_start() {
     assert_eq!(rest(&with(SendRule::Abt), &pressed, &flow), (0, 0, u32::MAX, 0));
     let small = bw_flow { bytes_acked: 29_999, ..flow };
     assert_eq!(rest(&with(SendRule::Abt), &calm, &small), (0, 0, u32::MAX, 0));
-    // The target can rise no more.
+    // The target is at its maximum.
     let most = bw_config { max_send: 41_001, ..with(SendRule::Abt) };
     assert_eq!(rest(&most, &calm, &flow), (9_000_000, 11, u32::MAX, 0));
     let limited = bw_flow { app_limited: 1, ..flow };
     assert_eq!(rest(&with(SendRule::Abt), &calm, &limited), (9_000_000, 11, u32::MAX, 1));
-    // fit judges its roof after the ramp.
+    // After the ramp, fit judges its roof every round trip.
     for (phase, at) in [(1, 9_000_000), (2, 0)] {
         flow.fit.phase = phase;
         assert_eq!(rest(&with(SendRule::Fit), &calm, &flow), (at, 11, 20, 0));
         assert_eq!(rest(&with(SendRule::Abt), &calm, &flow), (9_000_000, 11, 20, 0));
     }
-    // The bound follows a start, unless the application limits it.
+    // In the bound's start phase every round trip counts, unless the application limits the sender.
     flow.bound.since_growth = 2;
     assert_eq!(rest(&with(SendRule::Abt), &calm, &flow), (0, 11, 20, 0));
     let limited = bw_flow { app_limited: 1, ..flow };

@@ -1,4 +1,5 @@
-//! `fit` at the receiver, judged by its properties: any samples, and a path as a fluid.
+//! Property tests of `fit` at the receiver (`fit_window.h`), on the host: with any samples, and over a fluid model of a
+//! path.
 
 #![expect(unsafe_code, reason = "calls C")]
 
@@ -40,31 +41,32 @@ pub(crate) fn observe(state: &mut bw_fit_window, sample: &Sample) -> u64 {
     unsafe { bufwise_fit_window(state, sample) }
 }
 
-/// Microseconds of a step of the fluid, and the steps from one sample to the next.
+/// Length of a step of the model, us; steps between two samples.
 const STEP: u64 = 100;
 const STEPS: u64 = 2;
-/// What DRS would offer.
+/// The window that DRS would offer, bytes.
 const DRS: u64 = 16 << 20;
 
-/// One connection in slow start without an end over a path, in bytes that flow.
+/// Fluid model of a path with one connection, whose sender stays in slow start.
 struct Path {
     state: bw_fit_window,
     now: u64,
     sampled_at: u64,
-    /// Bytes per step; the round-trip time without a queue, and what it takes beyond the one of the handshake, steps.
+    /// Capacity, bytes per step; round-trip time without a queue, steps; extra delay since the handshake, steps.
     capacity: f64,
     rtt: usize,
     beyond: usize,
-    /// Bytes in the queue: the connection's, and those that others keep there, whatever the connection does.
+    /// Bytes in the queue: the connection's own, and a constant amount of other flows.
     own: f64,
     others: f64,
-    /// The most that the application writes per step.
+    /// Largest number of bytes that the application writes per step.
     writes: f64,
     sent: f64,
     received: f64,
     rcv_rtt: f64,
     window: u64,
-    /// What the sender knows a round trip later: the right edge, and what has arrived.
+    /// Feedback that reaches the sender a round trip later: the right edge of the window, and the bytes that have
+    /// arrived.
     told: VecDeque<(f64, f64)>,
     edge: f64,
     history: VecDeque<f64>,
@@ -149,7 +151,8 @@ impl Path {
         self.window = observe(&mut self.state, &sample);
     }
 
-    /// Runs for so many round trips; the share of the path that arrived, and the longest queue, in round trips.
+    /// Runs for `round_trips`; returns the share of the capacity that arrived, and the longest queue as a part of the
+    /// BDP.
     fn run(&mut self, round_trips: usize) -> (f64, f64) {
         let (before, mut longest) = (self.received, 0.0_f64);
         for _ in 0..round_trips * self.rtt {
@@ -159,7 +162,7 @@ impl Path {
         ((self.received - before) / self.product() / round_trips as f64, longest)
     }
 
-    /// Round trips until `is_so`, at most so many.
+    /// Runs until `is_so` holds; returns the number of round trips before that, `most` if it never holds.
     fn until(&mut self, most: usize, is_so: impl Fn(&mut Self) -> bool) -> usize {
         (0..most)
             .find(|_| {
@@ -170,7 +173,7 @@ impl Path {
     }
 }
 
-/// Rates from 8 Mbit/s to 8 Gbit/s and round trips from 5 to 200 ms, as far as the window reaches.
+/// Generates paths of 8 Mbit/s to 8 Gbit/s and 5 to 200 ms whose BDP is between 60 segments and 8 MiB.
 fn paths() -> impl Strategy<Value = Path> {
     let sizes = (1_000_000_u64..1_000_000_000, 5_000_u64..200_000);
     let usual = |(rate, rtt): &(u64, u64)| (60 * MSS..8 << 20).contains(&(rate * rtt / 1_000_000));
@@ -225,10 +228,11 @@ proptest! {
         path.run(100);
         let before = path.window;
         path.others = path.product() * others;
-        // It is left open, or grows as what arrives does; else it would be a small part of the queue in the end.
+        // The window is opened, or grows as arrivals do; otherwise the connection's share of the queue would shrink
+        // steadily.
         let taken = path.until(121, |path| path.state.phase == OPEN || path.window >= before + before / 4);
         prop_assert!(taken <= 120 || path.window * 4 >= before * 3, "{before} to {}: {path:?}", path.window);
-        // Not at once to DRS's, which a sender in slow start would fill.
+        // The window must not jump to DRS's size, which a sender in slow start would fill.
         prop_assert!(path.window <= before * 2, "{before} to {}: {path:?}", path.window);
     }
 
@@ -237,7 +241,7 @@ proptest! {
         path.run(60);
         path.beyond = (path.rtt as f64 * part) as usize;
         path.run(60);
-        // One path of some thousands has 85%.
+        // The lowest share seen is 85%, on one path of some thousands.
         let (share, _) = path.run(200);
         prop_assert!(share > 0.8, "{share} of {path:?}");
     }
@@ -253,7 +257,7 @@ proptest! {
     }
 }
 
-/// A number at one of the scales that there are.
+/// Generates numbers of every magnitude up to 64 bits.
 fn any_scale() -> impl Strategy<Value = u64> {
     (any::<u64>(), 0..64_u32).prop_map(|(value, shift)| value >> shift)
 }
@@ -281,7 +285,7 @@ proptest! {
     #[test]
     fn any_samples_give_a_window_in_bounds(samples in prop::collection::vec(any_sample(), 1..200)) {
         let mut state = bw_fit_window::default();
-        // A window stays as it is until something arrives.
+        // The window does not change until data arrives, so the smallest segment so far is its bound.
         let mut smallest = MSS;
         for sample in samples {
             smallest = smallest.min(sample.mss);

@@ -1,4 +1,4 @@
-//! `bufwise get`: a file, or a directory with all below it, from any FTP server.
+//! `bufwise get`: gets a file, or a directory with its contents, from any FTP server.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileTypeExt;
@@ -68,7 +68,7 @@ impl GetArgs {
         Ok(Target::new(&path)?)
     }
 
-    /// To standard output, a pipe or a device.
+    /// Gets a file into standard output, a pipe or a device.
     fn pipe(url: &Url, path: &Path, options: Options) -> Outcome {
         let failed = || format!("cannot write to {}", path.display());
         let to_stdout = path.as_os_str() == "-";
@@ -86,7 +86,8 @@ impl GetArgs {
     fn tree(self, url: &Url) -> Outcome {
         let named = self.output.or_else(|| url.file_name().map(PathBuf::from));
         let root = follow(&named.unwrap_or_else(|| PathBuf::from(".")))?;
-        // Where the directory will be made; the last ancestor of a relative path is the working directory, by no name.
+        // The nearest existing ancestor, in which the directory will be made. The last ancestor of a relative path is
+        // the empty path, the working directory.
         let there = root.ancestors().find(|path| path.as_os_str().is_empty() || path.exists());
         let mut command = Command::prepare(Way::Get, url, self.options, there)?;
         let mut worker = command.worker();
@@ -113,7 +114,7 @@ impl GetArgs {
     }
 }
 
-/// Whether it is standard output, a pipe or a device.
+/// Whether `path` is standard output, a pipe, a socket or a device.
 fn is_no_file(path: &Path) -> bool {
     let is_special = |metadata: std::fs::Metadata| {
         let kind = metadata.file_type();

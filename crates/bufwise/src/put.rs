@@ -1,4 +1,4 @@
-//! `bufwise put`: a file, or a directory with all below it, to any FTP server that takes it.
+//! `bufwise put`: puts a file, or a directory with its contents, to any FTP server that accepts uploads.
 
 use std::fs::File;
 use std::io;
@@ -136,7 +136,7 @@ impl Found {
                 }
             }
         }
-        // Each before what is in it.
+        // Sorted, each directory comes before its contents.
         found.directories.sort();
         found.files.sort();
         Ok(found)

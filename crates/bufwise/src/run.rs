@@ -1,8 +1,8 @@
 //! `bufwise run`: runs a command, tunes its connections meanwhile, and reports what limited them.
 //!
-//! The command and its descendants are in a cgroup of their own; the programs in the kernel see only that cgroup. This
-//! process waits, computes shares some times per second, and does what only user space can. Without the privilege for
-//! programs, this process does their work as well (`engine.rs`).
+//! The command and its descendants run in a cgroup of their own, the only one that the programs in the kernel see. This
+//! process waits for the command, computes shares some times per second, and carries out the requests that need user
+//! space. Without the privilege to load programs, this process also does their work (`engine.rs`).
 
 pub(crate) mod command;
 mod engine;
@@ -120,7 +120,7 @@ impl RunArgs {
         let status = watch.run(cgroup.as_ref(), &running);
         let elapsed = started.elapsed();
         drop(raised);
-        // If this fails the next start tries again.
+        // On a failure, the next start of bufwise tries again.
         leftovers::clear_inherited(&mut Cleared::default());
         watch.give_back();
         drop(cgroup);

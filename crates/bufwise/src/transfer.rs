@@ -29,13 +29,13 @@ use crate::run::Treated;
 pub(crate) use self::options::{Options, policy, without_engine};
 pub(crate) use self::report::{Shares, shares};
 
-/// Entries left out that are named; the report has more of them.
+/// Number of skipped entries that are named on standard error and in the report; the others are only counted.
 const LEFT_OUT_SHOWN: usize = 10;
 
-/// Outcome of one of many files: its name there, its name here, the outcome itself.
+/// Outcome of one of many files: its remote path, its local path, and the result.
 pub(crate) type Done = (PathBuf, PathBuf, Result<Moved, ClientError>);
 
-/// Which of the commands it is.
+/// The command: `get` or `put`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     /// `get`: this end receives.
@@ -52,7 +52,7 @@ impl Way {
         }
     }
 
-    /// The policy at the side that the data's flow depends on here; the other side stays the kernel's.
+    /// Returns the policies of this end: `policy` for the side that moves the data, the kernel's for the other side.
     fn choice(self, policy: PolicyKind) -> Choice {
         match self {
             Self::Get => Choice { send: PolicyKind::Kernel, receive: policy },
@@ -64,7 +64,7 @@ impl Way {
 /// A running `get` or `put`.
 pub(crate) struct Command {
     pub(crate) settings: Settings,
-    /// The policies of the engine, where the policy is none of the mover's.
+    /// Policies of the engine, if the policy is not one that the mover runs.
     engine_choice: Option<Choice>,
     engine: Option<OwnEngine>,
     access: Access,
@@ -76,14 +76,14 @@ pub(crate) struct Command {
     started: Instant,
 }
 
-/// Reads the address; what is wrong with it is wrong usage.
+/// Parses the address; an error counts as wrong usage.
 pub(crate) fn address(text: &str) -> Result<Url, Failure> {
     text.parse().map_err(Failure::usage)
 }
 
 impl Command {
-    /// Looks at everything that can be wrong before a connection is made. From then on only `target`, a file or what is below
-    /// a directory, can be written.
+    /// Checks options, login and certificates before a connection is made. From then on this process can write only to
+    /// the report and to `target`: a file, or a directory with its contents.
     pub(crate) fn prepare(
         way: Way,
         url: &Url,
@@ -96,7 +96,7 @@ impl Command {
         let settings = options.settings()?;
         let security = options.security(url)?;
         let login = login::find(url, options.netrc.as_deref())?;
-        // Before another thread starts, which would not be confined.
+        // Before any other thread starts, for confinement does not reach threads that already run.
         confine(target, options.json.as_deref());
         let cancel = cancel_on_signal()?;
         let access = Access::to(url, login, security, options.patience(), cancel);
@@ -109,12 +109,13 @@ impl Command {
         Ok(Self { settings, engine_choice, engine, access, jobs, show, json, quiet, report, started })
     }
 
-    /// Leaves nothing but `target` that can be written.
+    /// Confines this thread further: it can write only to `target` and the report.
     pub(crate) fn confine(&self, target: &Path) {
         confine(Some(target), self.json.as_deref());
     }
 
-    /// Starts the engine, where the policy needs one; after the last confinement, which holds for threads that start later.
+    /// Starts the engine if the policy needs one. Called after the last confinement, which then holds for the engine's
+    /// thread, too.
     fn begin_engine(&mut self) {
         match self.engine_choice.map(OwnEngine::start) {
             Some(Ok(engine)) => self.engine = Some(engine),
@@ -151,17 +152,17 @@ impl Command {
         }
     }
 
-    /// A worker without a session yet.
+    /// Returns a worker that has no session yet.
     pub(crate) fn worker(&self) -> Worker {
         Worker::new(&self.access, &self.settings)
     }
 
-    /// Standard output is for the file.
+    /// Keeps the summary off standard output, which receives the file.
     pub(crate) fn say_nothing_on_stdout(&mut self) {
         self.quiet = true;
     }
 
-    /// Entries of a tree that are not moved, the first of them named.
+    /// Notes the entries of a tree that are skipped: `count` in all, the first of them named.
     pub(crate) fn left_out(&mut self, named: impl Iterator<Item = String>, count: usize) {
         for line in named.take(LEFT_OUT_SHOWN) {
             self.show.say(&format!("left out {line}"));
@@ -170,12 +171,12 @@ impl Command {
         self.report.skipped_count = count;
     }
 
-    /// What is known of a tree that is still being listed.
+    /// Shows how much of a tree has been listed so far.
     pub(crate) fn counted(&self, tree: &Tree) {
         self.show.counted(tree.files.len(), tree.directories.len());
     }
 
-    /// A directory or file of a tree that cannot be made.
+    /// Notes a directory or file of a tree that cannot be made.
     pub(crate) fn not_made(&mut self, remote: &Path, local: &Path, refused: ClientError) {
         let made = Err(refused);
         self.report.files.push(FileReport::new(remote, local, &made, 1, Duration::ZERO, None));
@@ -228,7 +229,7 @@ impl Command {
         }
     }
 
-    /// The end: the report, and success or the first error.
+    /// Writes the report; returns success or the first error.
     pub(crate) fn finish(mut self) -> Outcome {
         self.report.ended(self.started.elapsed());
         let limits = self.engine.take().map(OwnEngine::end);
@@ -246,17 +247,17 @@ impl Command {
     }
 }
 
-/// The settings that the engine made of the connection that has moved a file.
+/// Returns the engine's settings on the connection that moved a file.
 fn treated(engine: Option<&OwnEngine>, moved: &Result<Moved, ClientError>) -> Option<Treated> {
     engine?.treated(moved.as_ref().ok()?.report.as_ref()?.cookie)
 }
 
-/// Whatever a server sends, it is written to `target` and `json` alone. Reading is not confined: finding a host by its name
-/// takes files that only the system's library knows.
+/// Restricts writing to `target` and `json`, whatever a server sends. Reading is not confined: to resolve a host name,
+/// the system's library reads files that are not known here.
 fn confine(target: Option<&Path>, json: Option<&Path>) {
     let json = json.filter(|json| !output::is_stdout(json)).map(|json| {
         let file = follow(json).unwrap_or_else(|_| json.to_owned());
-        // A file that is not there is made at the end.
+        // A missing file is created at the end, in its directory.
         if file.exists() { file } else { file.parent().unwrap_or(Path::new("")).to_owned() }
     });
     let begin = || {
@@ -267,11 +268,11 @@ fn confine(target: Option<&Path>, json: Option<&Path>) {
         }
         rules.begin()
     };
-    // A kernel without Landlock is no reason not to move a file.
+    // Without Landlock in the kernel, files are moved unconfined.
     let _may_lack = begin();
 }
 
-/// SIGINT and SIGTERM end the transfer in order; a second one ends the program.
+/// Returns a handle that SIGINT and SIGTERM cancel, which ends the transfer in order; a second signal ends the program.
 fn cancel_on_signal() -> anyhow::Result<Cancel> {
     use std::io::Read;
     use std::os::unix::net::UnixStream;
@@ -285,7 +286,7 @@ fn cancel_on_signal() -> anyhow::Result<Cancel> {
     let (mut wake, waker) = UnixStream::pair().context(what)?;
     let again = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
-        // In this order the first signal finds the flag unset.
+        // The handlers run in this order, so the first signal finds the flag unset.
         signal_hook::flag::register_conditional_default(signal, Arc::clone(&again)).context(what)?;
         signal_hook::flag::register(signal, Arc::clone(&again)).context(what)?;
         signal_hook::low_level::pipe::register(signal, waker.try_clone().context(what)?).context(what)?;

@@ -1,10 +1,10 @@
-//! The crates depend on each other as ARCHITECTURE says, and on nothing else of ours.
+//! The crates depend on each other only as ARCHITECTURE says.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// Each crate, and what of ours it may use besides tests: only what stands before it.
+/// Each crate, and our crates that it may use outside tests: only crates listed before it.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("trial", &[]),
     ("units", &[]),
@@ -23,7 +23,7 @@ fn crates() -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// Our own crates among the dependencies in a crate's manifest, without the common prefix.
+/// Returns our crates among the dependencies in a crate's manifest, without the common prefix.
 fn used_by(name: &str) -> BTreeSet<String> {
     let manifest = fs::read_to_string(crates().join(name).join("Cargo.toml")).expect("a manifest");
     let manifest: toml::Table = manifest.parse().expect("a table");
@@ -60,7 +60,7 @@ fn the_table_and_the_architecture_name_every_crate() {
     }
 }
 
-/// The text of all Rust files below `directory`.
+/// Returns the text of all Rust files below `directory`.
 fn sources(directory: &Path) -> String {
     let entries = fs::read_dir(directory).expect("a directory").map(|entry| entry.expect("an entry").path());
     let texts = entries.filter_map(|path| match path.is_dir() {

@@ -1,6 +1,6 @@
-//! The fuzz targets' checks over their seeds, and over damaged copies of them.
+//! Runs the fuzz targets' checks on their seeds, and on damaged copies of them.
 //!
-//! `make fuzz` searches for as long as it is told to; this holds in seconds, with every build, what it found.
+//! `make fuzz` searches for new inputs; these tests repeat its findings, within seconds.
 
 #[expect(unreachable_pub, reason = "public in the fuzz crate")]
 #[path = "../../../fuzz/src/checks.rs"]
@@ -17,23 +17,23 @@ use std::path::Path;
 
 use bufwise_link::Draw;
 
-/// Damaged copies of each seed.
+/// Number of damaged copies of each seed.
 const COPIES: u64 = 4_000;
-/// Bytes that mean something to one of the parsers.
+/// Bytes with a meaning for one of the parsers.
 const TELLING: &[u8] = b"\r\n\0 -;=()|,./:*0129azAZ\"{}[]#_\xff\xf0\xfa\xfb\xc3\x1b";
 
-/// The same copies in every run.
+/// Random numbers that are the same in every run.
 struct Random(Draw);
 
 impl Random {
-    /// A number below `bound`, or 0.
+    /// Returns a number below `bound`, or 0.
     fn below(&mut self, bound: usize) -> usize {
         let largest = bound.saturating_sub(1) as u64;
         usize::try_from(self.0.between(0, largest)).expect("it is below a usize")
     }
 }
 
-/// Changes a few places: bits, bytes, pieces left out, put in twice, or taken from another seed.
+/// Damages a few places: changes bits or bytes, removes or repeats pieces, or takes pieces from another seed.
 fn damage(bytes: &mut Vec<u8>, other: &[u8], random: &mut Random) {
     for _ in 0..=random.below(6) {
         let at = random.below(bytes.len() + 1);

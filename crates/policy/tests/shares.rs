@@ -1,4 +1,4 @@
-//! Shares of a budget: worked examples, properties, and the rules as the papers tell them step by step.
+//! Shares of a budget: worked examples, properties, and comparisons with the papers' step-by-step rules.
 
 use bufwise_policy::share::{AbtRounds, Share, equal, in_packets, max_min, proportional};
 use bufwise_units::Bytes;
@@ -16,7 +16,7 @@ fn sum(parts: &[u64]) -> u128 {
     parts.iter().map(|&part| u128::from(part)).sum()
 }
 
-/// Rounds until the share has not moved twice in a row.
+/// Runs rounds until the share is unchanged twice in a row; returns the share and the number of rounds.
 fn settled(rounds: &mut AbtRounds, demands: &[Bytes]) -> (Share, usize) {
     for round in 1..=demands.len() + 3 {
         let before = rounds.share();
@@ -30,7 +30,8 @@ fn settled(rounds: &mut AbtRounds, demands: &[Bytes]) -> (Share, usize) {
     panic!("no fixed point within one round per connection and three");
 }
 
-/// Matsuo's text (section 2.2), literally and in floating point: `B/n` each, then the excess by demand, until none is left.
+/// Matsuo, section 2.2, literally and in floating point: each gets `B/n`, then the excess is shared by demand until
+/// none is left.
 fn proportional_by_rounds(demands: &[u64], budget: u64) -> Vec<f64> {
     let mut parts = vec![budget as f64 / demands.len() as f64; demands.len()];
     for _ in 0..10_000 {
@@ -74,7 +75,8 @@ fn abt_s_rounds_are_those_of_the_appendix() {
     for _ in 0..4 {
         seen.push(rounds.round(demands.iter().copied()));
     }
-    // All are small at first, and want too much: 300 / 3. Then 20 is small, and (300 - 20) / 2 for the others.
+    // At first all count as small, and their demands exceed the budget: 300 / 3. Then only 20 is small: (300 - 20) / 2
+    // for the others.
     let [first, later] = [Share::Level(Bytes(100)), Share::Level(Bytes(140))];
     assert_eq!(seen, [first, later, later, later]);
 }
@@ -117,13 +119,13 @@ fn equal_demands_get_equal_parts() {
 
 #[test]
 fn a_million_connections_use_the_budget_up() {
-    // Six orders of magnitude, as Semke 1998 has it, in no order.
+    // Demands over six orders of magnitude, as in Semke 1998, unsorted.
     let demands: Vec<Bytes> = (0..1_000_000_u64).map(|i| Bytes(1_000 << (i * 7_919 % 20))).collect();
     let budget = Bytes(4 << 30);
     for share in [max_min(&demands, budget), proportional(&demands, budget)] {
         let given = sum(&parts(share, &demands));
         assert!(given <= u128::from(budget.0), "{given}");
-        // A share is whole bytes: at most one of each connection is lost.
+        // Shares are whole bytes: at most one byte per connection is lost.
         assert!(given + 1_000_000 >= u128::from(budget.0), "{given}");
     }
     let mut rounds = AbtRounds::new(budget);
@@ -163,7 +165,7 @@ proptest! {
             let given = parts(share, &demands);
             prop_assert!(given.iter().zip(&sizes).all(|(part, demand)| part <= demand));
             prop_assert!(sum(&given) <= u128::from(budget));
-            // Unless all demands are met, at most a byte of each connection is left over, for shares are whole bytes.
+            // Unless all demands are met, at most one byte per connection is left over, for shares are whole bytes.
             let slack = sizes.len() as u128;
             prop_assert!(given == sizes || sum(&given) + slack >= u128::from(budget), "{:?}", given);
         }
@@ -233,14 +235,14 @@ proptest! {
         let demands = bytes(&sizes);
         let given = parts(proportional(&demands, Bytes(budget)), &demands);
         for (part, by_rounds) in given.iter().zip(proportional_by_rounds(&sizes, budget)) {
-            // Whole bytes, of the factor's quotient and of the product.
+            // Both the quotient and the product are rounded to whole bytes.
             prop_assert!((*part as f64 - by_rounds).abs() <= 2.0, "{} against {}", part, by_rounds);
         }
     }
 
     #[test]
     fn max_min_takes_from_the_large_only(sizes in demands(), budget in budget()) {
-        // The definition: a connection that gets less than it demands gets no less than any other (but a byte).
+        // The definition: a connection that gets less than its demand gets no less than any other.
         let demands = bytes(&sizes);
         let given = parts(max_min(&demands, Bytes(budget)), &demands);
         let largest = given.iter().max().copied().unwrap_or(0);

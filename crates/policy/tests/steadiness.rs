@@ -1,4 +1,4 @@
-//! SABT's reason to be: demand that holds still where cwnd, and ABT with it, swings (Matsuo, section 2.2.1).
+//! The advantage of SABT: its demand stays steady while cwnd, and ABT with it, oscillates (Matsuo, section 2.2.1).
 
 use bufwise_policy::sabt::{Config, LossCount, SMALL_DOCUMENT, Sabt};
 use bufwise_policy::share::{AbtRounds, proportional};
@@ -23,7 +23,7 @@ impl Sawtooth {
         Self { sample, cwnd: peak / 2, peak, now: Micros::ZERO }
     }
 
-    /// One round trip.
+    /// Advances by one round trip; returns the sample and its time.
     fn step(&mut self) -> (&Sample, Micros) {
         self.now += RTT;
         self.sample.segs_out += self.cwnd;
@@ -37,14 +37,14 @@ impl Sawtooth {
     }
 }
 
-/// Standard deviation over mean.
+/// Returns the standard deviation divided by the mean.
 fn variation(values: &[f64]) -> f64 {
     let mean = values.iter().sum::<f64>() / values.len() as f64;
     let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / values.len() as f64;
     variance.sqrt() / mean
 }
 
-/// A time-out now and then: cwnd swings over more than ABT's band.
+/// Adds a time-out in one of `every` rounds, so that cwnd oscillates by more than ABT's band.
 fn with_timeouts(saw: &mut Sawtooth, round: u64, every: u64) {
     if round % every == every - 1 {
         saw.cwnd = saw.peak / 12;
@@ -68,8 +68,9 @@ fn with_an_oscillating_cwnd_sabt_holds_still_and_abt_does_not() {
         }
     }
     let [cwnd, abt, sabt] = [&cwnds, &abts, &sabts].map(|values| variation(values));
-    // cwnd saws between a half and one (14%), and the time-outs add to it; SABT sees one loss more or less in its window, of
-    // two hundred: the root of p moves by a quarter of a percent, its sum with the time-outs' by little more.
+    // cwnd oscillates between a half and one (14%), and the time-outs add to that. SABT counts one loss more or less in
+    // its window, of two hundred: the root of p changes by a quarter of a percent, the sum with the time-outs' term by
+    // little more.
     assert!(cwnd > 0.2, "cwnd oscillates: {cwnd:.3}");
     assert!(abt > 0.15, "ABT goes along: {abt:.3}");
     assert!(sabt < 0.015 && sabt < abt / 10.0, "SABT does not: {sabt:.3} against {abt:.3}");
@@ -77,7 +78,7 @@ fn with_an_oscillating_cwnd_sabt_holds_still_and_abt_does_not() {
 
 #[test]
 fn shares_hold_still_under_sabt_and_swing_under_abt() {
-    // Matsuo, figure 2: one connection needs much, others swing between enough and too much.
+    // Matsuo, figure 2: one connection needs much; the demands of the others oscillate between enough and too much.
     let mut saws: Vec<Sawtooth> = [400, 24, 20, 16].into_iter().map(Sawtooth::new).collect();
     let mut abts: Vec<Abt> = saws.iter().map(|_| Abt::new(abt::Config::default())).collect();
     let mut sabts: Vec<Sabt> = saws.iter().map(|_| Sabt::new(Config::default())).collect();
@@ -124,7 +125,7 @@ fn the_demand_is_the_throughput_equation_times_the_round_trip() {
     }
 }
 
-/// A connection over 100 ms that has sent so many segments and lost one in `every`, each in a round trip of its own.
+/// A connection over 100 ms that has sent `sent` segments and lost one in `every`, each in a round trip of its own.
 fn lossy(sent: u64, every: u64, congestion_control: CongestionControl) -> Sample {
     Sample {
         mss: Bytes(1_000),
@@ -141,11 +142,12 @@ fn lossy(sent: u64, every: u64, congestion_control: CongestionControl) -> Sample
 
 #[test]
 fn each_congestion_control_has_its_own_response() {
-    // p = 10^-5: Reno sqrt(1.5 / p) = 387, CUBIC 1.0538 * (0.1 / p)^0.75 = 1,054 segments, less 0.01 and 0.02% for time-outs.
+    // p = 10^-5: Reno sqrt(1.5 / p) = 387 segments, CUBIC 1.0538 * (0.1 / p)^0.75 = 1,054, minus 0.01 and 0.02% for
+    // time-outs.
     for (congestion_control, demand) in [
         (CongestionControl::Reno, 386_000..388_000),
         (CongestionControl::Cubic, 1_050_000..1_054_000),
-        // Twice the congestion window.
+        // Without a model, the demand is twice the congestion window.
         (CongestionControl::Other, 100_000..100_001),
     ] {
         let mut sabt = Sabt::new(Config::default());
@@ -159,7 +161,7 @@ fn each_congestion_control_has_its_own_response() {
 
 #[test]
 fn loss_events_of_the_source_count_before_our_own() {
-    // A call per second sees ten events each, which only the source can tell apart.
+    // Each sample, one per second, covers ten loss events, which only the source of the samples can count.
     let rate = |loss_events: fn(u64) -> Option<u64>, config| {
         let mut sabt = Sabt::new(config);
         for second in 0..20 {
@@ -194,7 +196,7 @@ fn losses_leave_the_window_after_its_length() {
         sample.segs_lost += if second == 100 { 10 } else { 0 };
         sabt.observe(&sample, Micros::from_secs(second));
         let in_window = (100..160).contains(&second);
-        // The window's edge is a mark, a 32nd of its length apart from the next.
+        // The window moves in steps of a 32nd of its length, so its edge is not checked.
         if !(160..=163).contains(&second) {
             assert_eq!(sabt.loss_rate() > 0.0, in_window, "at {second} s");
         }
@@ -242,7 +244,7 @@ proptest! {
     fn a_steady_path_means_a_steady_demand(
         every in 20_u64..2_000, windows in proptest::collection::vec(1_u64..1_000_000, 400),
     ) {
-        // One loss in `every` segments; cwnd as it likes.
+        // One loss in `every` segments; cwnd is arbitrary.
         let mut sabt = Sabt::new(Config::default());
         let mut demands = Vec::new();
         for (second, cwnd) in windows.into_iter().enumerate() {

@@ -1,38 +1,42 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /*
- * fit, at the sender: a roof over the sending rate that keeps what is under way at what the path carries.
+ * fit at the sender: bounds the sending rate (the roof), so that the bytes in flight stay near the BDP of the path.
  *
- * Problem: a loss-based congestion control learns the capacity of a path by filling its queue until it drops. A sender that
- * knows the capacity in time needs neither the queue nor the drops. TCP itself shows it: the first flights leave in bursts,
- * arrive at the rate of the tightest link, and their acknowledgements come back so spaced.
+ * Problem: a loss-based congestion control learns the capacity of a path by filling its queue until packets are
+ * dropped. A sender that knows the capacity early needs neither the queue nor the drops. TCP itself reveals the
+ * capacity: the first flights leave in bursts and arrive at the rate of the tightest link, and their acknowledgements
+ * return with that spacing.
  *
- * Terms: T is the shortest round-trip time, C the capacity of the path (payload), C' its estimate. A *train* is a run of
- * acknowledgements without a pause; its rate is C' if it left faster than C. The *roof* is the largest rate at which the
- * connection may send (SO_MAX_PACING_RATE); the kernel's congestion control goes on below it, so that a connection never
- * sends more than without bufwise. The *queue* is what the round trip takes longer than T.
+ * Terms: T is the shortest round-trip time, C the capacity of the path (payload), C' its estimate. A *train* is a run
+ * of acknowledgements without a pause; if its segments left faster than C, its rate is C'. The *roof* is the largest
+ * rate at which the connection may send (SO_MAX_PACING_RATE). The kernel's congestion control works below it: a
+ * connection never sends more than it would without bufwise. The *queue* is measured as time: the round trip minus T,
+ * minus the allowed queue (below) and the time of two segments at C'.
  *
  * Rule, phase by phase:
- * 1. Start: slow start as the kernel has it, unpaced. Each train is measured; the longer one is the better evidence. A
- *    flight of N segments in slow start puts N/2 of them into the queue. So the phase ends when the congestion window has
- *    reached a sixteenth of C' T, or an eighth: the sooner, the longer the train. Where trains are short or broken there, the
- *    roof is set, and bursts that have left by then are heard for one more round trip. Jitter is no evidence: a train in
- *    bunches tells no rate, and while round trips are longer than the own queue makes them there is no roof.
- * 2. Ramp: the roof is 15/16 C'. Slow start goes on below it, spread over the round trip, and no burst meets the queue. It ends
- *    when the roof is reached or a queue appears: then C' was too high, and what arrives from now on is C.
- * 3. Follow: every two round trips, the roof rises a little where there is no queue, and is set a little below what was
- *    delivered where there is one. The steps up double as long as no queue appears, so that a path that has grown is found in
- *    some round trips. Steps up are parts of C', steps down parts of the own rate: connections that share a path approach
- *    equal rates.
- *    Where what was delivered falls and rises again, a path's rate varies, or a link pauses: a queue is then allowed, as long
- *    as the longest seen at such a fall, half of T at most, and T is thought longer by it.
- * 4. Open: no roof. If the roof descends three times and the queue does not become shorter as it would have to, then
- *    the queue is somebody else's, or the delay is none of a queue (radio links, jitter): the kernel's congestion control
- *    competes by itself. A short delay is let stand instead. After a while the rule tries again, and each time that this
- *    fails it waits longer.
+ * 1. Start: the kernel's slow start, without a roof. Each train is measured; a train of more segments is better
+ *    evidence. In slow start, a flight of N segments puts N/2 of them into the queue. The phase therefore ends early:
+ *    once the congestion window reaches C' T / 16 with a long train, or C' T / 8 with a shorter one. If no train
+ *    suffices by C' T / 8, a first roof is set, and trains are measured for one more round trip, in which the bursts
+ *    already sent return. Jitter gives no evidence: a train that arrives in bunches is ignored, and there is no roof
+ *    while round trips are longer than the connection's own queue explains.
+ * 2. Ramp: the roof is 15/16 C'. Slow start continues below it, spread over the round trip, so no burst reaches the
+ *    queue. The phase ends when the roof is reached. It also ends when a queue appears: C' was too high, and the rate
+ *    of delivery is now C. If far more than the roof is delivered, C' was too low, and the start begins again.
+ * 3. Follow: every two round trips, the roof rises by a small step if there is no queue; if there is one, the roof is
+ *    set slightly below the delivered rate. The steps up double beyond what the path is known to carry, until a queue
+ *    appears, so that a path that has grown is found within some round trips. Steps up are parts of C', steps down are
+ *    parts of the connection's own rate: connections that share a path approach equal rates.
+ *    If the delivered rate falls and soon rises again, the rate of the path varies or a link pauses. Such a path needs
+ *    a queue: one as long as the longest seen during these falls is allowed, at most T / 2, as if T were longer by it.
+ * 4. Open: no roof. If three descents in a row (two after an earlier failure) do not shorten the queue as expected, the
+ *    queue belongs to other flows, or the delay is no queue (radio links, jitter), and the kernel's congestion control
+ *    competes alone. A short delay is allowed as in phase 3 instead. After a hold time, the rule tries again; each
+ *    failure doubles the hold time.
  *
- * Properties kept: without evidence there is no roof. A roof never falls while the application or the congestion window
- * limits the sender. Paths shorter than BW_FIT_SHORTEST and senders that pace themselves (neither CUBIC nor Reno) are left
- * alone. Calls may come at any distance: per acknowledgement, per round trip, or as a timer has it.
+ * Properties kept: without evidence there is no roof. A roof does not fall while the application limits the sender,
+ * unless segments are lost. Round trips below BW_FIT_SHORTEST and senders that pace themselves (neither CUBIC nor Reno)
+ * get no roof. The distance of calls is free: per acknowledgement, per round trip, or by a timer.
  */
 #ifndef BUFWISE_FIT_H
 #define BUFWISE_FIT_H
@@ -41,12 +45,13 @@
 
 /* ---- Follow --------------------------------------------------------------------------------------------- */
 
-/* How long to leave the connection alone the next time (us), after so long. */
+/* Returns the next hold time (us): twice the last one, at most BW_FIT_LONGEST_HOLD. 0 stands for no hold so far. */
 BW_FN __u32 bw_fit_next_hold(__u32 hold)
 {
 	return hold ? bw_min(2ULL * hold, BW_FIT_LONGEST_HOLD) : BW_FIT_HOLD;
 }
 
+/* Enters the phase Open: lifts the roof for the next hold time. */
 BW_FN void bw_fit_open(struct bw_fit *s, const struct bw_fit_sample *x)
 {
 	s->hold = bw_fit_next_hold(s->hold);
@@ -56,7 +61,10 @@ BW_FN void bw_fit_open(struct bw_fit *s, const struct bw_fit_sample *x)
 	s->opened++;
 }
 
-/* Acknowledgements come in bursts, so one round's rate errs by some percent: rates near each other are averaged. */
+/*
+ * Returns the moving average of two rates within a twelfth of each other, otherwise the new rate. Acknowledgements come
+ * in bursts, so the rate of one round errs by some percent. `before` 0: no earlier rate.
+ */
 BW_FN __u64 bw_fit_smooth(__u64 before, __u64 rate)
 {
 	if (!before || bw_distance(before, rate) > before / 12)
@@ -65,16 +73,16 @@ BW_FN __u64 bw_fit_smooth(__u64 before, __u64 rate)
 }
 
 /*
- * Whether a round with a queue that carried so much, where it was more before, is taken for a pause: pauses of a host or of a
- * radio link leave a queue, too, and somewhat less arrives in that round. Then the path carries what it did, unless it comes so
- * again.
+ * Whether a round with a queue looks like a pause of a host or of a radio link, rather than a slower path: its rate
+ * `carried` is below `before`, but not below 6/8 of it. A pause leaves a queue, too, but the capacity stays. Only
+ * BW_FIT_DOUBTS rounds in a row (`doubts` counts them) are taken for pauses.
  */
 BW_FN int bw_fit_is_pause_of_host(__u32 doubts, __u64 before, __u64 carried)
 {
 	return doubts < BW_FIT_DOUBTS && carried < before - before / BW_FIT_BEYOND && carried * 8 >= before * BW_FIT_PAUSED;
 }
 
-/* Lets a queue stand that is so long (us), and a step more: half of the shortest round trip at most. */
+/* Raises the allowed queue to `queue` (us) and adds a step of T / 32. The allowed queue is at most half of T. */
 BW_FN void bw_fit_allow(struct bw_fit *s, const struct bw_fit_sample *x, __u64 queue)
 {
 	__u64 rtt = bw_min(x->min_rtt, BW_LONGEST);
@@ -82,7 +90,11 @@ BW_FN void bw_fit_allow(struct bw_fit *s, const struct bw_fit_sample *x, __u64 q
 	s->allowed = bw_min(bw_max(s->allowed, queue) + rtt / BW_FIT_ALLOWED_STEP, rtt / BW_FIT_LARGEST_ALLOWED);
 }
 
-/* There is a queue (us, with what may stand), and perhaps less was carried than before. */
+/*
+ * Records a round with a queue: `queue` (us) is at least the allowed one, `before` and `delivered` are rates. A fall by
+ * more than 1/32 is kept for bw_fit_judge_fall(). If falls of less than an eighth each add up to an eighth, the delay
+ * is no queue of the connection's own, and the allowed queue is raised at once.
+ */
 BW_FN void bw_fit_note_fall(struct bw_fit *s, const struct bw_fit_sample *x, __u64 queue, __u64 before, __u64 delivered)
 {
 	if (delivered < before - before / BW_FIT_BEYOND) {
@@ -98,7 +110,10 @@ BW_FN void bw_fit_note_fall(struct bw_fit *s, const struct bw_fit_sample *x, __u
 	}
 }
 
-/* Each round: if the path carries more again soon after it carried less, it varies. */
+/*
+ * Checks once a round whether the last fall was temporary: if the rate rises again within BW_FIT_FALL_ROUNDS, the rate
+ * of the path varies. If that happens often, a queue is allowed.
+ */
 BW_FN void bw_fit_judge_fall(struct bw_fit *s, const struct bw_fit_sample *x, __u64 delivered)
 {
 	s->varies = bw_less(s->varies, 1);
@@ -117,10 +132,14 @@ BW_FN void bw_fit_judge_fall(struct bw_fit *s, const struct bw_fit_sample *x, __
 	s->fell_queue = 0;
 }
 
+/*
+ * Lowers the roof below the rate `delivered`, to drain the queue. Opens, or allows a short delay, if earlier descents
+ * did not shorten the queue.
+ */
 BW_FN void bw_fit_descend(struct bw_fit *s, const struct bw_fit_sample *x, __u64 delivered)
 {
 	__u64 queue = bw_fit_queue(s, x), rtt = bw_max(x->min_rtt, 1), before = bw_max(s->known, s->carried);
-	/* Half of the queue's share of the round trip: as long as the round lasts, it drains all. */
+	/* Half of the queue's share of T, for a round takes two round trips: the whole queue drains in one round. */
 	__u64 share = bw_min(queue * 1024 / (2 * rtt) + 1024 / BW_FIT_DOWN, 1024 / BW_FIT_LARGEST_DOWN);
 
 	s->in_vain = !s->expected || queue + s->expected / 2 <= s->queue ? 0 : s->in_vain + 1;
@@ -140,7 +159,7 @@ BW_FN void bw_fit_descend(struct bw_fit *s, const struct bw_fit_sample *x, __u64
 			bw_fit_open(s, x);
 			return;
 		}
-		/* Jitter: T is longer. */
+		/* The delay is jitter: count it to T. */
 		bw_fit_allow(s, x, s->allowed + queue);
 		s->in_vain = 0;
 		s->expected = 0;
@@ -148,22 +167,29 @@ BW_FN void bw_fit_descend(struct bw_fit *s, const struct bw_fit_sample *x, __u64
 	bw_fit_set(s, bw_min(s->roof, delivered - delivered * share / 1024), x);
 }
 
-/* The step upwards: of C', and the larger, the smaller the own part of C' is. */
+/*
+ * Returns the step upwards (bytes per second): a part of C', times the square of C' / roof. That quotient counts as at
+ * least 1 and at most BW_FIT_LARGEST_HELP.
+ */
 BW_FN __u64 bw_fit_step(const struct bw_fit *s)
 {
 	__u64 capacity = bw_max(s->capacity, s->carried), step = capacity * s->step / 1024;
-	/* Quarters. */
+	/* C' / roof, in quarters. */
 	__u64 part = bw_min(bw_max(capacity * 4 / bw_max(s->roof, 1), 4), 4 * BW_FIT_LARGEST_HELP);
 
 	return step * part * part / 16;
 }
 
-/* A roof of more than twice C' without a queue: whatever C' was, it is none any more. */
+/*
+ * Returns the largest step upwards (1024ths). A roof of more than twice C' without a queue refutes C': the limit is
+ * doubled.
+ */
 BW_FN __u32 bw_fit_largest_step(const struct bw_fit *s)
 {
 	return s->roof > 2 * bw_max(s->known, s->capacity) ? 2 * BW_FIT_LARGEST_STEP : BW_FIT_LARGEST_STEP;
 }
 
+/* Raises the roof after a round without a queue, if the sender has used it. `delivered`: the rate, at most the roof. */
 BW_FN void bw_fit_ascend(struct bw_fit *s, const struct bw_fit_sample *x, __u64 delivered)
 {
 	s->in_vain = 0;
@@ -179,12 +205,12 @@ BW_FN void bw_fit_ascend(struct bw_fit *s, const struct bw_fit_sample *x, __u64 
 	}
 	s->doubts = 0;
 	bw_fit_set(s, s->roof + bw_fit_step(s), x);
-	/* An estimate from a train is not as sure as what a full path has delivered, and the search from it is slower. */
+	/* C' from a train is less certain than the rate of a full path: steps grow by a half instead of doubling. */
 	if (s->known ? s->roof > s->known + s->known / BW_FIT_BEYOND : s->roof > s->capacity + s->capacity / BW_FIT_ABOVE)
 		s->step = bw_min(s->known ? 2 * s->step : s->step + s->step / 2, bw_fit_largest_step(s));
 }
 
-/* Segments were lost without a queue that could be seen: the roof is no higher than what the path has carried. */
+/* Lowers the roof to just below the rate that the path has carried: segments were lost, and no queue was visible. */
 BW_FN void bw_fit_retreat(struct bw_fit *s, const struct bw_fit_sample *x)
 {
 	__u64 carried = bw_max(s->known, s->carried);
@@ -195,8 +221,8 @@ BW_FN void bw_fit_retreat(struct bw_fit *s, const struct bw_fit_sample *x)
 }
 
 /*
- * There is a queue. Of a sender that does not fill its roof, for the peer's window is smaller or its acknowledgements are
- * delayed, it is the own one only if it is long and lasts for a round trip.
+ * Whether the connection has a queue of its own. If the sender uses less than 3/4 of its roof (the peer's window is
+ * smaller, or acknowledgements are delayed), only a queue longer than T / 4 that lasts for a round trip counts.
  */
 BW_FN int bw_fit_is_queued(const struct bw_fit *s, const struct bw_fit_sample *x, __u64 delivered)
 {
@@ -205,7 +231,7 @@ BW_FN int bw_fit_is_queued(const struct bw_fit *s, const struct bw_fit_sample *x
 	return s->queued_since && (delivered * 4 >= s->roof * 3 || is_long);
 }
 
-/* Measures the last round trip's yield. 1: one has ended. */
+/* Measures the delivered rate of the last round trip into window_rate. Returns 1 if a round trip has ended. */
 BW_FN int bw_fit_take_round_trip(struct bw_fit *s, const struct bw_fit_sample *x)
 {
 	__u64 elapsed = x->now - s->window_at;
@@ -219,15 +245,20 @@ BW_FN int bw_fit_take_round_trip(struct bw_fit *s, const struct bw_fit_sample *x
 	return 1;
 }
 
-/* The yield of a round with a queue; its last round trip's if the path has changed, for a queue drains at the path's rate. */
+/*
+ * Returns the rate of the path in a round with a queue, for a queue drains at that rate: the mean `delivered`, or the
+ * rate of the last round trip if the two differ so much that the path has changed.
+ */
 BW_FN __u64 bw_fit_carried(const struct bw_fit *s, __u64 delivered)
 {
 	return bw_distance(delivered, s->window_rate) > delivered / BW_FIT_CHANGED ? s->window_rate : delivered;
 }
 
 /*
- * A round takes two round trips: the roof is felt in the second. A queue counts when it has lasted for one: after a pause of a
- * host, round trips are longer for what was held back alone, and the round goes on until the next one tells.
+ * Judges the roof once a round. A round takes two round trips, for a new roof shows its effect in the second; a long
+ * queue is answered after one. A queue counts once it has lasted for about a round trip: after a pause of a host, round
+ * trips are longer only until the held segments have passed, so the round is extended by a round trip to tell the two
+ * apart.
  */
 BW_FN void bw_fit_follow(struct bw_fit *s, const struct bw_fit_sample *x)
 {
@@ -262,7 +293,10 @@ BW_FN void bw_fit_follow(struct bw_fit *s, const struct bw_fit_sample *x)
 		bw_fit_retreat(s, x);
 	else if (!s->limited)
 		bw_fit_ascend(s, x, bw_min(bw_max(s->window_rate, s->former_window_rate), s->roof));
-	/* Jitter, and no queue was seen but for it: the rates that were carried with it are no measure of the path. */
+	/*
+	 * More delay is allowed as jitter, and no longer queue was ever seen: earlier rates do not tell what the path
+	 * carries.
+	 */
 	if (s->allowed > allowed && !s->confirmed && s->phase == BW_FIT_FOLLOW) {
 		s->known = 0;
 		s->step = BW_FIT_LARGEST_STEP;
@@ -272,7 +306,10 @@ BW_FN void bw_fit_follow(struct bw_fit *s, const struct bw_fit_sample *x)
 
 /* ---- All ------------------------------------------------------------------------------------------------ */
 
-/* Try again from what is delivered now, once that does not grow. */
+/*
+ * In the phase Open: tries a roof again at the delivered rate, once the hold time is over and that rate has stopped
+ * growing.
+ */
 BW_FN void bw_fit_rest(struct bw_fit *s, const struct bw_fit_sample *x)
 {
 	__u64 elapsed = x->now - s->round_at, delivered;
@@ -294,8 +331,8 @@ BW_FN void bw_fit_rest(struct bw_fit *s, const struct bw_fit_sample *x)
 }
 
 /*
- * Payload that the send buffer should hold at most: what the roof has under way in a round trip, a quarter more, and some for
- * the start. BW_NO_LIMIT: no roof.
+ * Returns the payload (bytes) that the send buffer should hold at most: 5/4 of the roof times the round-trip time, and
+ * BW_FIT_SLACK. BW_NO_LIMIT: there is no roof.
  */
 BW_FN __u64 bw_fit_buffer(const struct bw_fit *s, __u64 srtt)
 {
@@ -304,13 +341,13 @@ BW_FN __u64 bw_fit_buffer(const struct bw_fit *s, __u64 srtt)
 	return s->roof ? window + window / 4 + BW_FIT_SLACK : BW_NO_LIMIT;
 }
 
-/* Whether the rule wants to see every acknowledgement. */
+/* Whether the rule needs a sample per acknowledgement: in the phases Start and Ramp. */
 BW_FN int bw_fit_is_starting(const struct bw_fit *s)
 {
 	return s->phase <= BW_FIT_RAMP;
 }
 
-/* The roof, bytes per second; 0: none. */
+/* Takes a sample and returns the roof, bytes per second; 0: none. */
 BW_FN __u32 bw_fit_observe(struct bw_fit *s, const struct bw_fit_sample *x)
 {
 	if (!x->min_rtt || x->min_rtt < BW_FIT_SHORTEST || x->paces_itself) {
@@ -318,7 +355,7 @@ BW_FN __u32 bw_fit_observe(struct bw_fit *s, const struct bw_fit_sample *x)
 		return 0;
 	}
 	if (bw_fit_is_starting(s)) {
-		/* No segment was delivered since the last call. */
+		/* Only a sample with newly delivered segments belongs to a train. */
 		if (s->last_at && x->delivered == s->last_segments)
 			return s->roof;
 		bw_fit_start(s, x);

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
-/* fit at the sender, the phases until it knows the path: start and ramp. fit.h has the problem, the terms and the rule. */
+/*
+ * fit at the sender: the phases Start and Ramp, which find the capacity. fit.h has the problem, the terms and the rule.
+ */
 #ifndef BUFWISE_FIT_START_H
 #define BUFWISE_FIT_START_H
 
 #include "fit_state.h"
 
-/* A train begins at this time, with so many segments delivered. */
+/* Begins a train at the time `at` (us), when `segments` had been delivered in total. */
 BW_FN void bw_fit_begin_train(struct bw_fit *s, __u64 at, __u32 segments)
 {
 	s->train_at = at;
@@ -14,15 +16,15 @@ BW_FN void bw_fit_begin_train(struct bw_fit *s, __u64 at, __u32 segments)
 	s->gap = 0;
 }
 
-/* The mean distance of the train's observations (us). */
+/* Returns the mean distance of the train's observations (us). */
 BW_FN __u64 bw_fit_distance(const struct bw_fit *s)
 {
 	return (s->last_at - s->train_at) / bw_max(s->observed, 1);
 }
 
 /*
- * A pause ends a train: four times the mean distance and a millisecond, or before there is one an eighth of a round trip and
- * 3 ms, which is less than what an acknowledgement is delayed.
+ * Whether the gap before this sample is a pause, which ends the train: more than four times the mean distance and 1 ms.
+ * Before there is a mean: more than T / 8 and 3 ms, which is less than the delay of a delayed acknowledgement.
  */
 BW_FN int bw_fit_is_pause(const struct bw_fit *s, const struct bw_fit_sample *x)
 {
@@ -34,8 +36,8 @@ BW_FN int bw_fit_is_pause(const struct bw_fit *s, const struct bw_fit_sample *x)
 }
 
 /*
- * Segments that a host has held back arrive at once. If a train begins so, or with the pause before, its rest tells the rate:
- * from where the distances become quite different ones.
+ * Whether the rate of the train is that of its rest alone: the distances change fourfold here. Segments that a host has
+ * held back arrive at once, so a train may begin with such a bunch, or with the pause before it.
  */
 BW_FN int bw_fit_begins_late(const struct bw_fit *s, const struct bw_fit_sample *x)
 {
@@ -45,15 +47,15 @@ BW_FN int bw_fit_begins_late(const struct bw_fit *s, const struct bw_fit_sample 
 }
 
 /*
- * Whether a train comes in bunches: without its longest distance, its rate would be a third more. So jitter leaves it, and a host
- * that holds back.
+ * Whether the train comes in bunches, as jitter or a host that holds segments back makes it: without its longest
+ * distance, its rate would be more than a third higher.
  */
 BW_FN int bw_fit_is_bunched(const struct bw_fit *s, __u64 segments, __u64 time)
 {
 	return (segments - s->gap_segments) * time * 3 > segments * bw_less(time, s->gap) * 4;
 }
 
-/* One observation of the start: C' is the rate of the train with the most segments. */
+/* Takes a sample into the present train. C' is the rate of the train with the most segments so far. */
 BW_FN void bw_fit_watch_train(struct bw_fit *s, const struct bw_fit_sample *x)
 {
 	__u32 segments;
@@ -69,7 +71,7 @@ BW_FN void bw_fit_watch_train(struct bw_fit *s, const struct bw_fit_sample *x)
 		s->gap = bw_min(x->now - s->last_at, BW_LONGEST);
 		s->gap_segments = x->delivered - s->last_segments;
 	}
-	/* After a stall of a host in between, the rate is right again when what it has held back is here. */
+	/* In the gap that a stalled host leaves, the rate is too low: wait until the held segments have arrived. */
 	is_late = s->observed >= BW_FIT_OBSERVED && x->now - s->last_at > 2 * bw_fit_distance(s);
 	s->observed++;
 	segments = x->delivered - s->train_segments;
@@ -88,8 +90,8 @@ BW_FN void bw_fit_watch_train(struct bw_fit *s, const struct bw_fit_sample *x)
 }
 
 /*
- * The rate and the shortest queue in windows of a quarter of the shortest round trip: while there is a queue, the rate is C.
- * 1: a window has ended.
+ * Measures the delivered rate and the shortest queue in time windows of T / 4 (at least 2 ms): while there is a queue,
+ * the rate is C. Returns 1 if a window has ended.
  */
 BW_FN int bw_fit_watch_rate(struct bw_fit *s, const struct bw_fit_sample *x)
 {
@@ -107,13 +109,16 @@ BW_FN int bw_fit_watch_rate(struct bw_fit *s, const struct bw_fit_sample *x)
 	return 1;
 }
 
-/* Bytes of the congestion window. */
+/* Returns the congestion window in bytes. */
 BW_FN __u64 bw_fit_cwnd(const struct bw_fit_sample *x)
 {
 	return bw_min(x->cwnd, 1 << 24) * bw_segment(x->mss);
 }
 
-/* Whether what arrives is the window in a round trip, or as much of it as slow start has under way. */
+/*
+ * Whether 5/8 to 9/8 of the congestion window are delivered in a round trip: slow start alone delivers half, a burst
+ * more.
+ */
 BW_FN int bw_fit_delivers_window(const struct bw_fit *s, const struct bw_fit_sample *x)
 {
 	__u64 delivers = bw_product(s->window_rate, x->srtt) * BW_FIT_FULL, window = bw_fit_cwnd(x);
@@ -122,40 +127,41 @@ BW_FN int bw_fit_delivers_window(const struct bw_fit *s, const struct bw_fit_sam
 }
 
 /*
- * A queue in the start that no flight of slow start explains, at a steady rate: the window has passed the path. After a pause of
- * a host, what it has held back comes at once, and then nothing.
+ * Whether the path is full: a queue that slow start's own flights do not explain, at a steady rate. The rate is not
+ * steady after a pause of a host: held segments arrive at once, followed by a gap.
  */
 BW_FN int bw_fit_is_full(const struct bw_fit *s, const struct bw_fit_sample *x)
 {
 	__u64 queue = s->window_queue;
 
-	/* In the ramp a C' of twice what the path carries has to be found out, too. */
+	/* A rate far below C' is a gap in delivery. In the ramp, a C' of more than twice C has to be detected, too. */
 	if (!s->window_rate || s->window_rate < s->capacity / (s->phase == BW_FIT_RAMP ? BW_FIT_LARGEST_EXCESS : 2))
 		return 0;
 	if (bw_distance(s->window_rate, s->former_window_rate) > s->window_rate / BW_FIT_STEADY)
 		return 0;
-	/* Segments that left before the roof was set return for one more round trip. */
+	/* For one more round trip, the acknowledged segments were sent before the roof was set. */
 	if (s->phase == BW_FIT_RAMP)
 		return x->now - s->round_at > x->srtt + x->srtt / 4 && queue > 2 * bw_fit_threshold(x);
 	return queue > x->min_rtt / 4 + 2000 && bw_fit_delivers_window(s, x);
 }
 
-/* TCP paces, and the train is no faster than that: its rate is the sender's own. */
+/* Whether C' may be TCP's own pacing rate instead of the path's: the train is slower than 9/4 cwnd / T. */
 BW_FN int bw_fit_is_own_rate(const struct bw_fit *s, const struct bw_fit_sample *x)
 {
 	return x->paced && x->cwnd > BW_FIT_BURST && bw_product(s->capacity, x->min_rtt) * 4 < bw_fit_cwnd(x) * BW_FIT_PACED;
 }
 
 /*
- * The round trip is longer than the queue makes it that slow start has filled by now: what comes so late comes in bunches. If a
- * congestion control leaves slow start for that, a roof from such a train would keep its window small for seconds.
+ * Whether the round trip is longer than the queue that slow start has built so far explains: segments that late arrive
+ * in bunches. If the congestion control leaves slow start because of the delay, a roof from such a train would keep its
+ * window small for seconds.
  */
 BW_FN int bw_fit_is_jittery(const struct bw_fit *s, const struct bw_fit_sample *x)
 {
 	return bw_fit_queue(s, x) > s->train_time / 2 + x->min_rtt / BW_FIT_JITTER + 1000;
 }
 
-/* The best rate of a whole round trip in the start. */
+/* Keeps the best delivered rate of a whole round trip in `carried`, while there is no roof. */
 BW_FN void bw_fit_watch_round(struct bw_fit *s, const struct bw_fit_sample *x)
 {
 	__u64 elapsed = x->now - s->round_at;
@@ -168,19 +174,19 @@ BW_FN void bw_fit_watch_round(struct bw_fit *s, const struct bw_fit_sample *x)
 	s->round_segments = x->delivered;
 }
 
-/* More was delivered in a round trip than the train's rate: it is none of the path. */
+/* Whether a round trip delivered more than C' allows: the train's rate is not that of the path. */
 BW_FN int bw_fit_is_refuted(const struct bw_fit *s)
 {
 	return s->carried > s->capacity + s->capacity / BW_FIT_REFUTED;
 }
 
-/* The train is long enough. */
+/* Whether C' is evident: its train is long enough for the present window, is even, and has not been refuted. */
 BW_FN int bw_fit_is_evident(const struct bw_fit *s, const struct bw_fit_sample *x)
 {
 	__u64 window = bw_fit_cwnd(x), product = bw_product(s->capacity, x->min_rtt);
 	__u64 time = s->train_time;
 
-	/* Two trains of the same rate are better than one as long as both, for they confirm each other. */
+	/* Two trains of the same rate confirm each other: together they count 5/4 of their time. */
 	if (s->former_rate && bw_distance(s->capacity, s->former_rate) <= s->capacity / BW_FIT_AGREED)
 		time = (time + s->former_time) * 5 / 4;
 	if (!s->capacity || s->bunched || bw_fit_is_refuted(s) || bw_fit_is_own_rate(s, x))
@@ -191,8 +197,9 @@ BW_FN int bw_fit_is_evident(const struct bw_fit *s, const struct bw_fit_sample *
 }
 
 /*
- * The next flights would overflow a short queue, whatever C' is worth: the slower of the last two trains is taken for it, for
- * acknowledgements that a host has held back come at once, in a train that is too fast.
+ * Whether the next flights of slow start could overflow a short queue, so that the roof cannot wait for better
+ * evidence. C' is taken as the slower of the last two trains, for acknowledgements that a host has held back form a
+ * train that is too fast.
  */
 BW_FN int bw_fit_is_late(const struct bw_fit *s, const struct bw_fit_sample *x)
 {
@@ -201,6 +208,7 @@ BW_FN int bw_fit_is_late(const struct bw_fit *s, const struct bw_fit_sample *x)
 	return rate && !x->paced && !bw_fit_is_refuted(s) && bw_fit_cwnd(x) * BW_FIT_LATER >= bw_product(rate, x->min_rtt);
 }
 
+/* Sets the first roof: 15/16 of `rate`. */
 BW_FN void bw_fit_set_first(struct bw_fit *s, const struct bw_fit_sample *x, __u64 rate)
 {
 	bw_fit_set(s, rate / BW_FIT_RAMP_DENOMINATOR * BW_FIT_RAMP_NUMERATOR, x);
@@ -216,8 +224,8 @@ BW_FN void bw_fit_begin_ramp(struct bw_fit *s, const struct bw_fit_sample *x, __
 }
 
 /*
- * Flights are paced before their rate is sure where they would overflow a queue otherwise. What has left by then arrives for
- * one more round trip, as the bursts that tell C'.
+ * Begins the ramp once C' is evident. If flights would overflow a short queue before that, a first roof paces them, and
+ * the ramp begins a round trip later: until then the bursts that were sent before are still measured.
  */
 BW_FN void bw_fit_end_start(struct bw_fit *s, const struct bw_fit_sample *x)
 {
@@ -235,7 +243,7 @@ BW_FN void bw_fit_end_start(struct bw_fit *s, const struct bw_fit_sample *x)
 	}
 }
 
-/* More arrives than the path was thought to carry: it was no train. */
+/* Restarts the phase Start without a roof, because far more than the roof is delivered: C' was wrong. */
 BW_FN void bw_fit_begin_again(struct bw_fit *s, const struct bw_fit_sample *x)
 {
 	s->phase = BW_FIT_START;
@@ -248,10 +256,11 @@ BW_FN void bw_fit_begin_again(struct bw_fit *s, const struct bw_fit_sample *x)
 	bw_fit_begin_train(s, x->now, x->delivered);
 }
 
+/* Takes a sample in the phases Start and Ramp, and decides when they end. */
 BW_FN void bw_fit_start(struct bw_fit *s, const struct bw_fit_sample *x)
 {
 	if (bw_fit_watch_rate(s, x) && bw_fit_is_full(s, x)) {
-		/* Beside others, what is delivered is a share of C. */
+		/* Beside other flows, the delivered rate is a share of C: C' may be larger. */
 		s->capacity = bw_max(bw_min(s->capacity, BW_FIT_LARGEST_EXCESS * s->window_rate), s->window_rate);
 		bw_fit_set(s, s->window_rate - s->window_rate / BW_FIT_LARGEST_DOWN, x);
 		bw_fit_enter_follow(s, x);

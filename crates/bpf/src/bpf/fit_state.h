@@ -1,107 +1,130 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /*
- * fit at the sender: the constants of the rule, its state, what it sees, and what all phases ask of these. fit.h has the problem,
- * the terms and the rule.
+ * fit at the sender: the constants, the state, the sample, and the functions that all phases use. fit.h has the
+ * problem, the terms and the rule.
  */
 #ifndef BUFWISE_FIT_STATE_H
 #define BUFWISE_FIT_STATE_H
 
 #include "send.h"
 
-/* Below this (us) the hosts' own delays count for more than the path's. */
+/* The shortest round-trip time (us) that the rule handles: below it, delays of the hosts outweigh the path's. */
 #define BW_FIT_SHORTEST 2000
-/* Segments after the first acknowledgement that make a train, and observations besides. */
+/* A train needs this many segments after its first acknowledgement, and this many observations. */
 #define BW_FIT_TRAIN 7
 #define BW_FIT_OBSERVED 2
-/* A shorter train (us) may be what a host has held back. Acknowledgements that come so much sooner than the next one are. */
+/* A train shorter than this (us) may consist of segments that a host has held back. */
 #define BW_FIT_SHORTEST_TRAIN 400
+/* Two distances of acknowledgements differ if one is longer than four times the other and this (us). */
 #define BW_FIT_BUNCH 60
 /*
- * The start ends when the window has reached a share of C' T: the sooner, the longer (us) the train, for clocks err by some
- * tenths of a millisecond. With a shorter train the flights are paced from the latter share on.
+ * The start ends when the congestion window reaches 1/SOON of C' T with a train of LONG_TRAIN (us), or 1/LATER of it
+ * with a train of SHORT_TRAIN (us): clocks err by some tenths of a millisecond. With a shorter train, flights are paced
+ * from 1/LATER on.
  */
 #define BW_FIT_SOON 16
 #define BW_FIT_LONG_TRAIN 4000
 #define BW_FIT_LATER 8
 #define BW_FIT_SHORT_TRAIN 2500
-/* C' is at most so many times what arrives at a full path: it may be wrong, or the connection has a share of C. */
+/*
+ * C' is at most this many times the rate delivered by a full path: C' may be wrong, or the connection has a share of C.
+ */
 #define BW_FIT_LARGEST_EXCESS 8ULL
-/* Rates of two trains that differ by a part of so many at most are the same. */
+/* Rates of two trains are the same if they differ by at most one part in this many. */
 #define BW_FIT_AGREED 8
-/* A round trip that delivers a part of so many more than a train refutes it. */
+/* A round trip refutes a train if its rate is higher by more than one part in this many. */
 #define BW_FIT_REFUTED 16
-/* A quarter of a round trip in the ramp that delivers so many quarters more than the roof refutes the train. */
+/*
+ * In the ramp, a time window of T / 4 refutes the train if its rate exceeds the roof by more than this many quarters.
+ */
 #define BW_FIT_BURST_BEYOND_QUARTERS 3
-/* In the start, a delay of this part of T beyond the own queue is jitter. */
+/* In the start, a delay of one part in this many of T beyond the connection's own queue is jitter. */
 #define BW_FIT_JITTER 16
-/* A full path delivers this much of the window in a round trip, at least and at most: more is a burst. */
+/* A full path delivers LEAST to MOST (in 8ths) of the congestion window in a round trip; more is a burst. */
 #define BW_FIT_FULL 8
 #define BW_FIT_FULL_LEAST 5
 #define BW_FIT_FULL_MOST 9
-/* Rates in two windows of time in a row that differ by a part of so many at most are steady. */
+/* The rate is steady if two consecutive time windows differ by at most one part in this many. */
 #define BW_FIT_STEADY 4
 /*
- * TCP that paces sends up to twice its window per round trip in slow start, and the train has that rate: evidence is only what
- * is faster (quarters of a window). The initial window is a burst all the same.
+ * When TCP paces, it sends up to twice its window per round trip in slow start, and the train has that rate: only a
+ * faster train (PACED, quarters of a window per round trip) is evidence. Windows of up to BURST segments leave in a
+ * burst all the same.
  */
 #define BW_FIT_PACED 9
 #define BW_FIT_BURST 20
-/* The roof after the start, in parts of C'. */
+/* The roof after the start, as a fraction of C'. */
 #define BW_FIT_RAMP_NUMERATOR 15
 #define BW_FIT_RAMP_DENOMINATOR 16
-/* The ramp has reached the roof with this much of it. */
+/* The ramp has reached the roof when this fraction of it is delivered. */
 #define BW_FIT_REACHED_NUMERATOR 7
 #define BW_FIT_REACHED_DENOMINATOR 8
-/* Steps of the roof upwards, in 1024ths of C': the first, that before the path was seen full, the largest. */
+/* Steps of the roof upwards, in 1024ths of C': the first, the first while the path was never full, the largest. */
 #define BW_FIT_STEP 6
 #define BW_FIT_UNSURE_STEP 16
 #define BW_FIT_LARGEST_STEP 128
-/* The steps double once the roof is so much (a part) above what the path has carried when it was full. */
+/*
+ * Steps double once the roof exceeds the rate of the full path by one part in this many. Rates that fall by more count
+ * as lower.
+ */
 #define BW_FIT_BEYOND 32
-/* Or, before the path was seen full, above C'. */
+/* While the path was never full, steps grow once the roof exceeds C' by one part in this many. */
 #define BW_FIT_ABOVE 64
-/* Steps of a connection that has a part of C' are larger by the square of the inverse; of this at most. */
+/* Steps are multiplied by the square of C' / roof, and that quotient is at most this. */
 #define BW_FIT_LARGEST_HELP 3
-/* Rates of a round and of its last round trip that differ by more than this part: the path has changed. */
+/* The path has changed if the rates of a round and of its last round trip differ by more than one part in this many. */
 #define BW_FIT_CHANGED 8
-/* The roof was used if this much of it (in 16ths) was delivered in a round trip. */
+/* The roof is used if this many 16ths of it were delivered in a round trip. */
 #define BW_FIT_USED 15
-/* Steps downwards: at least a 128th, at most an eighth. */
+/* Steps downwards are at least a 128th and at most an eighth of the delivered rate. */
 #define BW_FIT_DOWN 128
 #define BW_FIT_LARGEST_DOWN 8
-/* As often in a row a round that delivered less, down to so many eighths, is taken for a pause. */
+/*
+ * At most this many rounds in a row are taken for pauses, each of which delivered at least this many eighths of the
+ * rate before.
+ */
 #define BW_FIT_DOUBTS 1
 #define BW_FIT_PAUSED 6
 /*
- * A path whose rate varies needs a queue, for an empty one has nothing to send from when it carries more again. A fall that was
- * none, for within so many rounds the path carried a part of so many more, counts so much; each round takes one off; at most.
+ * A path whose rate varies needs a queue: from an empty queue, nothing can be sent at the moment when the rate rises
+ * again. A fall was temporary if, within FALL_ROUNDS rounds, the rate rises by one part in RISEN. Each such fall adds
+ * VARIES to a counter, which is at most MOST_VARIES and loses 1 per round.
  */
 #define BW_FIT_FALL_ROUNDS 16
 #define BW_FIT_RISEN 16
 #define BW_FIT_VARIES 6
 #define BW_FIT_MOST_VARIES 24
-/* From so much on, a queue is allowed: this part of the round trip at most, in such steps, and each round a part less of it. */
+/*
+ * From this counter value on, a queue is allowed: at most T / LARGEST_ALLOWED, raised in steps of T / ALLOWED_STEP. At
+ * a counter of 0, it loses one part in ALLOWED_LESS per round.
+ */
 #define BW_FIT_VARIES_OFTEN 10
 #define BW_FIT_LARGEST_ALLOWED 2
 #define BW_FIT_ALLOWED_STEP 32
 #define BW_FIT_ALLOWED_LESS 128
-/* Falls of less than an eighth each that come to an eighth: delays that are none of a queue push the rate down bit by bit. */
+/*
+ * Falls smaller than one part in this many that add up to it: delays that are no queue push the rate down bit by bit,
+ * so a queue is allowed.
+ */
 #define BW_FIT_SLID 8
-/* Longer queues (part of T) are the own ones even where the roof is not used. */
+/* A queue longer than one part in this many of T is the connection's own even if it does not use its roof. */
 #define BW_FIT_LONG_QUEUE 4
-/* Descents in a row that do not shorten the queue: at first, and once that has been so. */
+/* The phase Open begins after this many descents in a row that do not shorten the queue: the first time, and later. */
 #define BW_FIT_IN_VAIN 3
 #define BW_FIT_IN_VAIN_AGAIN 2
-/* The rate of a connection that is left alone grows as long as it becomes a part of so many more. */
+/* In the phase Open, the rate still grows if it rises by more than one part in this many. */
 #define BW_FIT_GROWN 16
-/* How long the sender is left alone at first, and at most (us). */
+/* The first and the longest hold time of the phase Open (us). */
 #define BW_FIT_HOLD 2000000U
 #define BW_FIT_LONGEST_HOLD 64000000U
-/* Payload besides what is under way: what hosts and devices hold back. */
+/* Payload (bytes) in the send buffer beyond the bytes in flight: the part that hosts and devices hold back. */
 #define BW_FIT_SLACK (96ULL << 10)
-/* A connection that has sent so much (bytes) before it is met has its first flights behind it. */
+/*
+ * A connection adopted after more than this many acknowledged bytes has its first flights behind it, and begins in
+ * Open.
+ */
 #define BW_FIT_BEGUN (64 << 10)
-/* A roof takes 32 bits, and all ones are no bound. */
+/* The highest roof (bytes per second): SO_MAX_PACING_RATE has 32 bits here, and all ones mean no bound. */
 #define BW_FIT_HIGHEST ((1ULL << 32) - 2)
 
 enum bw_fit_phase {
@@ -115,96 +138,110 @@ struct bw_fit {
 	/* The roof and C', bytes per second; 0: none. */
 	__u64 roof;
 	__u64 capacity;
-	/* Rate that the path carried when it was last full, and the rate that it has carried since; 0: not known. */
+	/*
+	 * The rate that the path carried when it was last full, and the rate carried since (in Start and Open: the
+	 * highest rate of a round); 0: not known.
+	 */
 	__u64 known;
 	__u64 carried;
-	/* First and last acknowledgement of the train. */
+	/* Times (us) of the train's first acknowledgement and of the last one. */
 	__u64 train_at;
 	__u64 last_at;
-	/* The window of time in which the rate is measured now, and the rates in the last one and the one before. */
+	/* Begin of the present time window, and the rates in the last one and in the one before it. */
 	__u64 window_at;
 	__u64 window_rate;
 	__u64 former_window_rate;
-	/* Begin of the round in which the roof is judged; until when the sender is left alone. */
+	/* Begin of the present round; end of the present hold time. */
 	__u64 round_at;
 	__u64 open_until;
-	/* Since when there has been a queue; 0: there is none. */
+	/* Time since which there has been a queue; 0: there is none. */
 	__u64 queued_since;
-	/* Segments delivered at these times. */
+	/* Segments delivered in total at the four times above: train_at, last_at, window_at, round_at. */
 	__u32 train_segments;
 	__u32 last_segments;
 	__u32 window_segments;
 	__u32 round_segments;
-	/* The longest train: segments, time (us). Observations of this one. */
+	/* The longest train: segments, time (us). */
 	__u32 evidence;
 	__u32 train_time;
-	/* When that began. The train that was the longest before it: rate, time; 0: there was none. */
+	/* Begin of the longest train. The train that was the longest before it: rate, time; 0: there was none. */
 	__u64 evidence_at;
 	__u64 former_rate;
 	__u32 former_time;
-	/* Descents in a row after which the path was thought to carry as much as before. */
+	/* Descents in a row that were taken for pauses. */
 	__u32 doubts;
+	/* Observations of the present train after its first. */
 	__u32 observed;
+	/* enum bw_fit_phase */
 	__u32 phase;
 	/* The next step upwards, 1024ths. */
 	__u32 step;
-	/* The queue (us) at the last descent, and by how much it should be shorter now; descents in vain. */
+	/*
+	 * The queue (us) at the last descent, the time by which it should be shorter now (0: no descent to judge), and
+	 * the number of descents in a row that did not shorten it.
+	 */
 	__u32 queue;
 	__u32 expected;
 	__u32 in_vain;
+	/* The last hold time (us); 0: none so far. */
 	__u32 hold;
-	/* The round was limited by something else than the roof. */
+	/* The application limited the sender in this round. */
 	__u32 limited;
-	/* Retransmissions at the begin of the round. */
+	/* Segments retransmitted by the begin of the round. */
 	__u32 round_retransmitted;
-	/* Descents, times that the sender was left alone. */
+	/* Number of descents of the roof. */
 	__u32 descents;
-	/* The shortest queue (us) in this window of time, and in the last one. */
+	/* The shortest queue (us) in the present time window, and in the last one. */
 	__u32 window_least;
 	__u32 window_queue;
 	/* The roof has just descended: the queue drains. */
 	__u32 drains;
+	/* Number of times that the phase Open began because descents failed. */
 	__u32 opened;
-	/* The queue (us) that may stand; how often what was carried has fallen and risen again lately. */
+	/* The allowed queue (us); the counter of temporary falls (BW_FIT_VARIES). */
 	__u32 allowed;
 	__u32 varies;
-	/* The rate carried when it fell last; 0: it did not fall. The longest queue (us) since, and rounds since. */
+	/* The rate after the last fall; 0: no fall is being judged. The longest queue (us) and the rounds since. */
 	__u64 fell_to;
 	__u32 fell_queue;
 	__u32 fell_rounds;
-	/* Most that was carried since it fell by much at once. */
+	/* The rate from which small falls are added up: the highest since the last large fall; 0: none. */
 	__u64 slid_from;
-	/* The longest distance in this train (us), and the segments after it. The train that C' is from came in bunches. */
+	/*
+	 * The longest distance in this train (us), and the segments delivered with it. Whether the train of C' came in
+	 * bunches.
+	 */
 	__u32 gap;
 	__u32 gap_segments;
 	__u32 bunched;
-	/* A queue was seen that is longer than jitter makes it seem. */
+	/* Whether a queue too long to be jitter was seen. */
 	__u32 confirmed;
 };
 
+/* Sample of a sender: times in us, mss in bytes. min_rtt 0: not measured yet. */
 struct bw_fit_sample {
 	__u64 now;
 	__u64 mss;
 	__u64 srtt;
 	__u64 min_rtt;
-	/* Congestion window, segments. */
+	/* Congestion window (segments). */
 	__u64 cwnd;
 	/* Segments delivered so far, modulo 2^32. */
 	__u32 delivered;
-	/* The application, or the peer's window, leaves the sender without anything to send. */
+	/* Whether the application or the peer's window leaves the sender without data that it may send. */
 	__u32 app_limited;
-	/* The congestion control paces by itself. */
+	/* Whether the congestion control paces by itself (neither CUBIC nor Reno). */
 	__u32 paces_itself;
-	/* TCP paces whatever the congestion control is, or may do so: two windows per round trip in slow start. */
+	/* Whether TCP paces, or may pace, below any congestion control: two windows per round trip in slow start. */
 	__u32 paced;
-	/* Segments retransmitted so far. */
+	/* Segments retransmitted so far, modulo 2^32. */
 	__u32 retransmitted;
 	__u32 unused;
 };
 
 /*
- * The queue: the round trip beyond the shortest (us), less the queue that may stand, and less the time that the path takes for
- * two segments, for the shortest may be that of the handshake's small packets, and acknowledgements wait for a second one.
+ * Returns the queue (us): the round trip minus T, the allowed queue and the time of two segments at C'. Two segments,
+ * for T may be measured with the small packets of the handshake, and an acknowledgement waits for a second segment.
  */
 BW_FN __u64 bw_fit_queue(const struct bw_fit *s, const struct bw_fit_sample *x)
 {
@@ -213,26 +250,27 @@ BW_FN __u64 bw_fit_queue(const struct bw_fit *s, const struct bw_fit_sample *x)
 	return bw_min(bw_less(x->srtt, x->min_rtt + segments + s->allowed), BW_LONGEST);
 }
 
-/* Shorter queues (us) are the clocks' and the hosts' jitter. */
+/* Returns the shortest queue (us) that counts; shorter ones are jitter of clocks and hosts. */
 BW_FN __u64 bw_fit_threshold(const struct bw_fit_sample *x)
 {
 	return bw_min(x->min_rtt, BW_LONGEST) / 64 + 500;
 }
 
-/* Bytes per second of so many segments in so many microseconds. */
+/* Returns the rate (bytes per second) of `segments` in `time` (us). */
 BW_FN __u64 bw_fit_rate(const struct bw_fit_sample *x, __u32 segments, __u64 time)
 {
 	return bw_rate(segments * bw_segment(x->mss), time);
 }
 
+/* Sets the roof, within two segments per round trip and BW_FIT_HIGHEST. */
 BW_FN void bw_fit_set(struct bw_fit *s, __u64 roof, const struct bw_fit_sample *x)
 {
-	/* Two segments per round trip are the least. */
 	__u64 least = bw_fit_rate(x, 2, x->srtt);
 
 	s->roof = bw_min(bw_max(roof, least), BW_FIT_HIGHEST);
 }
 
+/* Begins a round, and a time window with it. */
 BW_FN void bw_fit_begin_round(struct bw_fit *s, const struct bw_fit_sample *x)
 {
 	s->round_at = x->now;
@@ -243,6 +281,7 @@ BW_FN void bw_fit_begin_round(struct bw_fit *s, const struct bw_fit_sample *x)
 	s->window_segments = x->delivered;
 }
 
+/* Enters the phase Follow with the present roof. */
 BW_FN void bw_fit_enter_follow(struct bw_fit *s, const struct bw_fit_sample *x)
 {
 	s->phase = BW_FIT_FOLLOW;

@@ -1,4 +1,5 @@
-//! The command: started, in its cgroup if it has one, with our standard streams, signals passed on, its end awaited.
+//! The command: started in its cgroup, if it has one, with our standard streams. Signals are passed on to it, and its
+//! end is awaited.
 
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -16,15 +17,15 @@ use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithOrigin;
 use signal_hook::low_level::siginfo::{Cause, Origin};
 
-/// Signals that a command may be sent by way of us.
+/// Signals that are passed on to the command.
 const PASSED_ON: [i32; 6] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
 
-/// Why the command does not run.
+/// Reason why the command does not run.
 #[derive(Debug)]
 pub(crate) enum StartError {
-    /// The command itself.
+    /// The command could not be started.
     Command { command: String, source: CgroupError },
-    /// The signals, pipe and threads that bufwise needs around it.
+    /// The signal handlers, the pipe or the threads around the command could not be set up.
     Setup(io::Error),
 }
 
@@ -37,10 +38,11 @@ impl std::fmt::Display for StartError {
     }
 }
 
-/// The signals that a command may be sent by way of us, and from where.
+/// Signals that are passed on to the command, with their senders.
 pub(crate) type Signals = SignalsInfo<WithOrigin>;
 
-/// Catches signals from now on: one that comes while the engine is loaded must not end us and leave that behind.
+/// Catches signals from now on: a signal that comes while the engine is being loaded must not end this process and
+/// leave the engine behind.
 pub(crate) fn catch_signals() -> Result<Signals, StartError> {
     Signals::new(PASSED_ON).map_err(StartError::Setup)
 }
@@ -80,7 +82,7 @@ impl Running {
             .name("command".to_owned())
             .spawn(move || {
                 let status = child.wait();
-                // The receiver is gone if the report has failed meanwhile.
+                // The receiver no longer exists if the report has failed meanwhile.
                 let _over = sender.send(status);
                 let _over = waker.write_all(b"!");
             })
@@ -88,17 +90,17 @@ impl Running {
         Ok(Self { pid, ended, wake })
     }
 
-    /// Its number.
+    /// The command's process ID.
     pub(crate) fn pid(&self) -> u32 {
         self.pid.as_raw().cast_unsigned()
     }
 
-    /// Becomes readable when the command has ended.
+    /// A descriptor that becomes readable when the command has ended.
     pub(crate) fn wake_fd(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }
 
-    /// The exit status, once there is one: 128 + n after signal n.
+    /// The exit status, 128 + n after signal n; `None` while the command runs.
     pub(crate) fn status(&self) -> Option<u8> {
         let status = match self.ended.try_recv() {
             Ok(Ok(status)) => status,
@@ -110,8 +112,8 @@ impl Running {
     }
 }
 
-/// Passes a signal on to the command, unless it comes from the terminal (the kernel is its sender): the command is in
-/// the same process group and has got that one already.
+/// Passes a signal on to the command, unless the terminal caused it (its sender is the kernel): the command is in the
+/// same process group and has already received that signal.
 fn pass_on(origin: &Origin, pid: Pid) {
     if matches!(origin.cause, Cause::Kernel) {
         return;

@@ -1,4 +1,5 @@
-//! Which engine sizes the command's connections: programs in the kernel, or this process without any privilege.
+//! Chooses the engine that sizes the command's connections: programs in the kernel, or this process without any
+//! privilege.
 
 use std::fmt;
 use std::os::fd::AsFd;
@@ -50,20 +51,20 @@ impl fmt::Display for Kind {
     }
 }
 
-/// The engine, and what goes with it.
+/// The engine and the resources that it needs.
 pub(super) struct Chosen {
     pub(super) engine: RunEngine,
-    /// The command's own; the engine in user space needs none.
+    /// The command's own cgroup; `None` with the engine in user space.
     pub(super) cgroup: Option<Cgroup>,
-    /// Maxima that are raised while this lives.
+    /// Maxima of the host that stay raised until this is dropped.
     pub(super) raised: Option<Raised>,
     /// Lines for the report.
     pub(super) notes: Vec<String>,
-    /// Why it is not the one in the kernel, where that was preferred.
+    /// Reason why the engine in the kernel, although preferred, was not chosen.
     pub(super) reason: Option<String>,
 }
 
-/// Chooses, loads and attaches.
+/// Chooses the engine, loads it and attaches it.
 pub(super) fn choose(wanted: Wanted, plan: &Plan) -> Result<Chosen> {
     match wanted {
         Wanted::Kernel => in_the_kernel(plan),
@@ -98,13 +99,14 @@ fn in_the_kernel(plan: &Plan) -> Result<Chosen> {
     Ok(Chosen { engine, cgroup: Some(cgroup), raised, notes, reason: None })
 }
 
-/// It changes no setting of the host.
+/// Returns the engine in user space, which changes no setting of the host.
 fn in_user_space(plan: &Plan, reason: Option<String>) -> Chosen {
     let engine = RunEngine::User(Box::new(UserEngine::new(&plan.engine_config())));
     Chosen { engine, cgroup: None, raised: None, notes: Vec::new(), reason }
 }
 
-/// Bounds what devices take at once. A size that the user asked for must be possible; one that bufwise has chosen need not.
+/// Bounds the bytes that network devices accept at once. Fails only if the user named the size: a size that bufwise has
+/// chosen is dropped where the host refuses it.
 pub(super) fn bound_devices(plan: &Plan, asked: AtOnce, notes: &mut Vec<String>) -> Result<Option<Raised>> {
     let raised = plan.devices.map(|wanted| Caps::of_host().raise(&[wanted])).transpose();
     match raised {

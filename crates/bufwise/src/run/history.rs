@@ -1,4 +1,4 @@
-//! History of each connection: its last figures, its buffers over time, and what limited it when.
+//! History of each connection: its last figures, its buffers over time, and the time spent by limiting cause.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use bufwise_socket::limit::Look;
 use bufwise_units::Micros;
 use serde::Serialize;
 
-/// Points kept of a connection's buffers; beyond that every second one goes, and the pace halves.
+/// Points kept per connection; when they are full, every second point is dropped and half as many are added.
 const POINTS: usize = 120;
 
 /// Buffers at one moment.
@@ -17,7 +17,7 @@ const POINTS: usize = 120;
 pub(super) struct Point {
     /// Seconds since the connection was established.
     pub(super) t: f64,
-    /// Limit of the send buffer, and what its queue held (memory).
+    /// Limit of the send buffer, and the memory held by its queue.
     pub(super) send_buffer_bytes: u64,
     pub(super) send_queued_bytes: u64,
     /// Congestion window.
@@ -32,25 +32,25 @@ pub(super) struct Point {
 pub(super) struct History {
     pub(super) last: FlowState,
     pub(super) points: Vec<Point>,
-    /// `""` until a look has seen it.
+    /// Empty until the socket's first sample.
     pub(super) congestion_control: CongestionControl,
     stride: u32,
     skipped: u32,
     previous: Option<Look>,
     /// Microseconds by cause.
     pub(super) spent: Limited,
-    /// What a queue on the path showed in.
+    /// Times with and without a queue on the path.
     pub(super) queue: Queue,
 }
 
-/// The histories by the socket's number, which grows with time.
+/// The histories, by socket cookie; cookies grow with time.
 #[derive(Debug, Default)]
 pub(super) struct Histories {
     pub(super) all: BTreeMap<u64, History>,
 }
 
 impl Histories {
-    /// Takes a look at `now`: the flows as the kernel's side saw them last, and the sockets as they are.
+    /// Adds the samples of `now`: the flows as the engine saw them last, and the present state of the sockets.
     pub(super) fn look(&mut self, flows: &[FlowState], connections: &[Connection], now: Micros) {
         for flow in flows {
             let history = self.all.entry(flow.cookie).or_insert_with(|| History::new(*flow));
@@ -83,12 +83,12 @@ impl History {
         }
     }
 
-    /// The way that more has gone.
+    /// The direction in which more bytes went.
     pub(super) fn direction(&self) -> Direction {
         if self.receives() { Direction::Receive } else { Direction::Send }
     }
 
-    /// More came in than went out.
+    /// Whether more bytes came in than went out.
     pub(super) fn receives(&self) -> bool {
         self.last.sample.bytes_received > self.last.sample.bytes_acked
     }
@@ -112,7 +112,7 @@ impl History {
         });
     }
 
-    /// The last figures of a connection that is over, always kept.
+    /// Records the last figures of a connection that has ended; this point is always kept.
     fn record_flow(&mut self) {
         let sample = &self.last.sample;
         self.points.push(Point {
@@ -142,7 +142,7 @@ impl History {
         }
     }
 
-    /// Shares of the time that was watched; `None` if it was too short for two looks.
+    /// Shares of the observed time, by cause; `None` if there were fewer than two samples.
     pub(super) fn limited(&self) -> Option<Limited> {
         self.spent.shares()
     }

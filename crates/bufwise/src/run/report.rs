@@ -1,4 +1,4 @@
-//! The report on a command: for people on standard error, and as JSON with stable keys (bytes, seconds, bit/s).
+//! The report on a command: as text on standard error, and as JSON with stable keys (bytes, seconds, bit/s).
 
 use std::fmt;
 use std::time::Duration;
@@ -15,12 +15,13 @@ use super::history::{Histories, History, Point};
 use super::totals::Totals;
 use crate::figures::{rate, size};
 
-/// Connections shown to people.
+/// Connections shown in the text.
 const SHOWN: usize = 12;
-/// Connections in JSON, and those of them with their buffers over time: a server has tens of thousands.
+/// Connections listed in JSON, and those of them listed with their buffers over time. Bounded, for a server has tens of
+/// thousands.
 const LISTED: usize = 1_000;
 const IN_FULL: usize = 100;
-/// Below this nothing can be said of a connection.
+/// For connections that lasted shorter than this, no limiting cause is reported.
 const TOO_SHORT_SECONDS: f64 = 0.3;
 
 /// A command that has ended.
@@ -40,16 +41,17 @@ pub(super) struct Report {
     status: u8,
     seconds: f64,
     engine: Kind,
-    /// Why it is not the one in the kernel, where that would have been taken.
+    /// Reason why the engine in the kernel, although preferred, was not chosen.
     engine_reason: Option<String>,
     policy: PolicyNames,
     memory_budget_bytes: u64,
     held_send_peak_bytes: u64,
     /// All connections together.
     totals: Totals,
-    /// Each of them; of more than a thousand those that lasted longest. The first hundred have their buffers over time.
+    /// The connections; of more than a thousand, those that lasted longest. The first hundred have their buffers over
+    /// time.
     connections: Vec<ConnectionReport>,
-    /// Connections that are in the totals alone.
+    /// Number of connections that are in the totals alone.
     connections_left_out: u64,
     notes: Vec<String>,
 }
@@ -59,7 +61,7 @@ struct ConnectionReport {
     local: String,
     peer: String,
     direction: Direction,
-    /// The algorithm's name, as `cubic`; `null` where no look has seen it.
+    /// The algorithm's name, as `cubic`; `null` if the socket was never sampled.
     congestion_control: Option<String>,
     seconds: f64,
     bytes_acked: u64,
@@ -120,7 +122,7 @@ impl Report {
 }
 
 impl Report {
-    /// How many connections there were.
+    /// Number of connections, listed or not.
     fn all(&self) -> usize {
         self.connections.len() + usize::try_from(self.connections_left_out).unwrap_or(usize::MAX)
     }
@@ -252,7 +254,7 @@ impl fmt::Display for ConnectionReport {
 }
 
 impl ConnectionReport {
-    /// Why fit set no roof; a receiver's own sending is of no interest.
+    /// Reason why fit set no roof; `None` for a receiver, whose own sending is of no interest.
     fn left_to_kernel(&self) -> Option<String> {
         let fit = self.tuned.tuned.fit.filter(|_| self.direction == Direction::Send)?;
         fit.left_to_kernel(self.congestion_control.as_deref().unwrap_or_default())
@@ -297,7 +299,7 @@ mod tests {
         Fit { phase, reason, roof_bps, capacity_bps: roof_bps, descents: 12, left_alone: 0 }
     }
 
-    /// A sender under these settings, as the report has it.
+    /// The report on a sender with these settings.
     fn report(tuned: Tuned) -> ConnectionReport {
         ConnectionReport {
             local: "198.18.0.1:1".to_owned(),

@@ -1,4 +1,4 @@
-//! What many connections add up to: a server's tens of thousands are read as totals, percentiles and groups.
+//! Totals, percentiles and groups of all connections: a server has tens of thousands, too many to read one by one.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -11,9 +11,9 @@ use serde::Serialize;
 use super::history::Histories;
 use crate::figures::{rate, size, time};
 
-/// Groups that are told; the rest is one figure.
+/// Groups listed in JSON; the others are only counted.
 const GROUPS: usize = 20;
-/// Groups shown to people.
+/// Groups shown in the text.
 const GROUPS_SHOWN: usize = 5;
 
 /// All connections of a command together.
@@ -26,17 +26,18 @@ pub(super) struct Totals {
     retransmits: u64,
     seconds: Percentiles,
     goodput_bps: Percentiles,
-    /// Of those that have one.
+    /// Smoothed round-trip times, of the connections that have one.
     srtt_s: Percentiles,
-    /// Shares of the time of all of them together.
+    /// Shares of the summed time of all connections.
     limited_by: Option<Limited>,
-    /// By peer and port (the lower one of both ends': the service's), those with most connections first.
+    /// Groups by peer and port (the lower port of the two ends, taken for the service's); those with most connections
+    /// first.
     groups: Vec<Group>,
-    /// Groups beyond those.
+    /// Number of groups that are not listed.
     more_groups: u64,
 }
 
-/// The values that half, nine tenths and 99 hundredths of the connections do not exceed.
+/// The values that 50, 90 and 99 percent of the connections do not exceed, and the largest value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 struct Percentiles {
     p50: f64,
@@ -118,7 +119,7 @@ impl Percentiles {
     fn of(values: impl Iterator<Item = f64>) -> Self {
         let mut values: Vec<f64> = values.collect();
         values.sort_by(f64::total_cmp);
-        // The nearest rank: the smallest value that so many do not exceed.
+        // The nearest rank: the smallest value that `percent` of the values do not exceed.
         let at = |percent: usize| {
             let rank = (values.len() * percent).div_ceil(100).max(1);
             values.get(rank - 1).copied().unwrap_or_default()

@@ -1,4 +1,4 @@
-//! The loop beside a running command: its connections are tuned, and looked at for the report.
+//! The loop beside a running command: tunes its connections, and samples them for the report.
 
 use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
@@ -20,22 +20,22 @@ use super::command::Running;
 use super::history::Histories;
 use super::report::{Ended, Report};
 
-/// How often the connections are looked at.
+/// Time between two samples of the connections.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// The loop and what it knows.
+/// The loop and its state.
 pub(super) struct Watch {
     plan: Plan,
     tuner: Tuner,
     diag: Option<Diag>,
     connections: Vec<Connection>,
     histories: Histories,
-    /// Where sockets were found that requested for something.
+    /// Places (process and descriptor) of sockets with requests, by cookie.
     places: HashMap<u64, reach::Place>,
-    /// Where devices are bounded meanwhile.
+    /// Bounds of network devices, in force until this is dropped.
     devices: Option<Raised>,
     notes: Vec<String>,
-    /// That the memory is too small was said.
+    /// Whether the report already says that the memory is too small.
     is_short: bool,
 }
 
@@ -68,14 +68,14 @@ impl Watch {
         Ok(watch)
     }
 
-    /// Adds a line to the report, once.
+    /// Adds a line to the report, unless it is already there.
     fn note(&mut self, note: String) {
         if !self.notes.contains(&note) {
             self.notes.push(note);
         }
     }
 
-    /// Tunes until the command has ended; its exit status.
+    /// Tunes until the command has ended; returns its exit status.
     pub(super) fn run(&mut self, cgroup: Option<&Cgroup>, running: &Running) -> Result<u8> {
         let mut next_look = Instant::now();
         self.tuner.watch(running.pid());
@@ -113,13 +113,13 @@ impl Watch {
         Ok(())
     }
 
-    /// One look at all connections.
+    /// Samples all connections and computes their shares.
     fn look(&mut self) -> Result<()> {
         let flows = self.tuner.flows()?;
         if let Some(seen) = self.tuner.connections() {
             self.connections = seen;
         } else if let Some(diag) = &mut self.diag {
-            // A dump that fails once leaves a gap, no more.
+            // A failed dump only leaves a gap in the histories.
             let _gap = diag.tcp_into(States::CONNECTED, &mut self.connections);
         }
         if TcpMemory::now().is_some_and(|memory| memory.is_short()) {
@@ -142,7 +142,7 @@ impl Watch {
         Ok(())
     }
 
-    /// Says once that the memory cannot be kept with the connections that write.
+    /// Notes once that the memory budget cannot be kept with this many writing connections.
     fn tell_shortage(&mut self, flows: &[FlowState]) {
         if self.is_short || self.plan.choice.send_rule() == SendRule::Kernel {
             return;
@@ -154,7 +154,7 @@ impl Watch {
         }
     }
 
-    /// Memory that the send queues hold now; where that cannot be seen, as the kernel's side saw it last.
+    /// Memory held by the send queues now; of sockets without a sample, as the engine saw it last.
     fn held(&self, flows: &[FlowState]) -> Bytes {
         let memory: HashMap<u64, Bytes> =
             self.connections.iter().map(|one| (one.cookie, Bytes(one.mem.wmem_queued.into()))).collect();
@@ -162,11 +162,11 @@ impl Watch {
         open.map(|flow| memory.get(&flow.cookie).copied().unwrap_or(flow.sample.send_queued)).sum()
     }
 
-    /// Gives back the devices, and the connections that outlive the command, in processes that it left running.
+    /// Resets the devices, and the connections that outlive the command in processes that it left running.
     pub(super) fn give_back(&mut self) {
         self.devices = None;
         match self.tuner.release_all() {
-            // Those that no process holds any more end by themselves.
+            // Connections that no process holds any more end by themselves.
             Ok(Released { released: 0, refused: 0, .. }) => {}
             Ok(released) => self.note(leftovers::given_back(released)),
             Err(error) => self.note(format!("connections that go on keep their buffers: {error}")),
@@ -174,16 +174,16 @@ impl Watch {
         self.tuner.limits().into_iter().for_each(|limit| self.note(limit));
     }
 
-    /// The report on a command that has ended.
+    /// Returns the report, once the command has ended.
     pub(super) fn finish(self, ended: Ended) -> Report {
         let held_max = self.tuner.held_max();
         Report::new(&self.plan, ended, held_max, &self.histories, self.notes)
     }
 }
 
-/// Waits for requests or for the end of the command, at most `wait`; true if there are requests.
+/// Waits for requests or for the end of the command, at most `wait`; returns whether there are requests.
 fn wait_for(requests: Option<BorrowedFd<'_>>, end: BorrowedFd<'_>, wait: Duration) -> Result<bool> {
-    // The engine in user space times trains: milliseconds would be too coarse.
+    // ppoll(), for milliseconds are too coarse for the trains that the engine in user space times.
     let wait = TimeSpec::from(wait);
     let waited_for = [Some(end), requests].into_iter().flatten();
     let mut fds: Vec<PollFd<'_>> = waited_for.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();

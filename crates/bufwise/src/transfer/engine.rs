@@ -1,9 +1,11 @@
-//! `--policy fit` of `get` and `put`: the engine of `run` in user space, on the connections of this process.
+//! `--policy fit` of `get` and `put`: `run`'s engine in user space, on the connections of this process.
 //!
-//! Problem: the rules of fit are the engine's (`bufwise_bpf`); the mover, which has the bytes, knows none of them.
-//! We: the mover leaves its connections to the kernel, and a thread beside it sizes them as `run` would from outside.
-//! Properties kept: no privilege is needed; the engine's allowance bounds its processor time; where it cannot work, files
-//! move all the same, and a line says why.
+//! Problem: the rules of fit belong to the engine (`bufwise_bpf`); the mover, which sends and receives the bytes, has
+//! none of them.
+//! Solution: the mover leaves its connections to the kernel, and a thread beside it sizes them as `run` does from
+//! outside.
+//! Properties kept: no privilege is needed; the engine's allowance bounds its processor time; if the engine cannot
+//! work, files are moved without it, and a line says why.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -20,20 +22,20 @@ use bufwise_host::view::{PolicyNames, Tuned};
 
 use crate::run::Treated;
 
-/// Time between two rounds of the shares.
+/// Time between two computations of the shares.
 const LOOK: Duration = Duration::from_millis(100);
-/// Connections that are remembered for the report: more than there can be transfers at a time.
+/// Connections kept for the report: more than there can be concurrent transfers.
 const REMEMBERED: usize = 1_024;
 
-/// The engine at work.
+/// The running engine.
 pub(super) struct OwnEngine {
     shared: Arc<Mutex<Shared>>,
-    /// The thread works until this is gone.
+    /// The thread runs until this is dropped.
     stop: Sender<()>,
     thread: JoinHandle<()>,
 }
 
-/// What the thread and the report share.
+/// State shared by the thread and the report.
 struct Shared {
     tuner: Tuner,
     policy: PolicyNames,
@@ -42,10 +44,10 @@ struct Shared {
 }
 
 impl OwnEngine {
-    /// Sizes the connections that this process has and makes, by these policies.
+    /// Starts sizing this process's connections, present and future, by these policies.
     ///
     /// # Errors
-    /// The memory of this machine is not known, or there can be no thread.
+    /// The memory of this machine is not known, or no thread can be started.
     pub(super) fn start(choice: Choice) -> Result<Self> {
         let plan = Plan::new(choice, Asked::default())?;
         let engine = RunEngine::User(Box::new(UserEngine::of_itself(&plan.engine_config())));
@@ -59,7 +61,7 @@ impl OwnEngine {
         Ok(Self { shared, stop, thread })
     }
 
-    /// The settings of a connection that has ended; `None` if it was too short to be seen.
+    /// Returns the settings of a connection that has ended; `None` if it was too short to be sampled.
     pub(super) fn treated(&self, cookie: u64) -> Option<Treated> {
         let mut shared = lock(&self.shared);
         shared.look();
@@ -76,7 +78,7 @@ impl OwnEngine {
         drop(self.stop);
         let _ended = self.thread.join();
         let mut shared = lock(&self.shared);
-        // Connections that cannot be reached end with this process.
+        // Unreachable connections end with this process.
         let _given_back = shared.tuner.release_all();
         shared.tuner.limits()
     }
@@ -85,7 +87,8 @@ impl OwnEngine {
 impl Shared {
     fn look(&mut self) {
         let Ok(flows) = self.tuner.flows() else { return };
-        // The devices are not ours to bound; a round of shares that fails leaves those of the one before.
+        // Bounds for devices are ignored: they are not ours to set. If the shares cannot be computed, the last ones
+        // stay.
         let _shares = self.tuner.look(&flows, tuner::held(&flows));
         self.seen.extend(flows.into_iter().map(|flow| (flow.cookie, flow)));
         while self.seen.len() > REMEMBERED {
@@ -132,7 +135,7 @@ mod tests {
 
     #[test]
     fn a_connection_is_seen_while_it_lasts_and_told_of_after_its_end() {
-        // Tests run beside each other in one process: these policies set nothing.
+        // Tests run concurrently in one process, so these policies must not set anything.
         let choice = Choice { send: PolicyKind::Kernel, receive: PolicyKind::Kernel };
         let engine = OwnEngine::start(choice).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

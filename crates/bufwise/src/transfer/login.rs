@@ -1,4 +1,4 @@
-//! User name and password of a login: environment, netrc, prompt.
+//! Finds user name and password of a login: from the environment, a netrc file, or a prompt.
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use bufwise_ftp::client::{Login, Netrc, Sources, Url};
 use bufwise_ftp::wire::Secret;
 
-/// Finds the login for the server of `url`; `netrc` is the file that was named.
+/// Finds the login for the server of `url`; `netrc` is the file named by `--netrc`.
 pub(super) fn find(url: &Url, netrc: Option<&Path>) -> Result<Login> {
     let variable = |name: &str| match std::env::var(name) {
         Ok(value) if value.chars().any(char::is_control) => bail!("{name} has a control character in it"),
@@ -35,7 +35,7 @@ fn read(named: Option<&Path>) -> Result<Option<Netrc>> {
     file.or_else(home).map_or(Ok(None), |path| Ok(Netrc::read(&path)?))
 }
 
-/// Asks, where there is somebody to ask.
+/// Prompts for a password; `None` if standard input is not a terminal, or the prompt fails.
 fn ask(user: &str, host: &str) -> Option<Secret> {
     if !std::io::stdin().is_terminal() {
         return None;

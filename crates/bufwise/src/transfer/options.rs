@@ -69,7 +69,7 @@ pub(crate) struct Options {
     pub(super) quiet: bool,
 }
 
-/// The policies that work inside a client.
+/// Parses the policy of a client; refuses policies that share memory among connections.
 pub(crate) fn policy(text: &str) -> Result<PolicyKind, String> {
     match named(text, ", fit")? {
         kind @ (PolicyKind::Eq
@@ -83,7 +83,7 @@ pub(crate) fn policy(text: &str) -> Result<PolicyKind, String> {
     }
 }
 
-/// A policy whose rule a file mover can run; `serve` judges further by the side that it sets.
+/// Parses a policy that the file mover runs without an engine; `serve` checks further which side the policy sets.
 pub(crate) fn without_engine(text: &str) -> Result<PolicyKind, String> {
     let kind = named(text, "")?;
     if kind.needs_engine() {
@@ -94,7 +94,7 @@ pub(crate) fn without_engine(text: &str) -> Result<PolicyKind, String> {
     Ok(kind)
 }
 
-/// The policy of that name; an unknown one is answered with those that move files, and `more`.
+/// Parses a policy's name. The error for an unknown name lists the policies that move files, and `more`.
 fn named(text: &str, more: &str) -> Result<PolicyKind, String> {
     if let Some(size) = text.strip_prefix("fixed:") {
         sizes::check_fixed(size).map_err(|error| format!("policy `fixed`: {error}"))?;
@@ -135,7 +135,7 @@ impl Options {
         Duration::from_micros(self.timeout.0)
     }
 
-    /// Whether, and whom to believe.
+    /// Returns whether to encrypt, and which certificates to trust.
     pub(super) fn security(&self, url: &Url) -> Result<Security, Failure> {
         let required = self.tls_required || self.cacert.is_some() || self.pin.is_some();
         let required = required || url.scheme == Scheme::Ftps || (self.insecure && !self.tls);

@@ -1,40 +1,40 @@
-//! The pace of a transfer over the last seconds: a rate that a link could carry, and a time left that does not jump.
+//! The pace of a transfer: its rate over some seconds, and a time left that does not jump.
 //!
-//! What a program reads in a tenth of a second is not what arrived in it: a hole that is filled releases what lay behind it at
-//! once.
+//! The bytes read in a tenth of a second are not those that arrived in it: when a hole is filled, all bytes behind it
+//! are released at once, at a rate that no link could carry.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// Time that the rate is the mean of, and that the time left goes by.
+/// Time over which the rate is averaged; time over which the rate for the time left is averaged.
 const RATE: Duration = Duration::from_secs(3);
 const LEFT: Duration = Duration::from_secs(15);
-/// Before that nothing is known.
+/// Shortest time over which a rate is computed.
 const FIRST: Duration = Duration::from_millis(300);
 
-/// Counts of bytes with their times, the oldest first.
+/// Byte counts with their times, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Pace(VecDeque<(Instant, u64)>);
 
 impl Pace {
-    /// So many bytes have moved in all; fewer than before: another file.
+    /// Notes that `bytes` have moved in total. A smaller count than before belongs to another file, and starts anew.
     pub(super) fn note(&mut self, now: Instant, bytes: u64) {
         if self.0.back().is_some_and(|(_, before)| bytes < *before) {
             self.0.clear();
         }
         self.0.push_back((now, bytes));
-        // The newest of those that are too old is where the time begins.
+        // The newest of the counts that are too old stays, as the beginning of the averaged time.
         while self.0.get(1).is_some_and(|(at, _)| now.duration_since(*at) >= LEFT) {
             self.0.pop_front();
         }
     }
 
-    /// Bytes per second now.
+    /// The present rate, bytes per second.
     pub(super) fn rate(&self) -> Option<f64> {
         self.over(RATE)
     }
 
-    /// Time that `bytes` more take.
+    /// Time that another `bytes` will take.
     pub(super) fn left(&self, bytes: u64) -> Option<Duration> {
         let rate = self.over(LEFT).filter(|rate| *rate > 0.0)?;
         Duration::try_from_secs_f64(bytes as f64 / rate).ok()
@@ -53,7 +53,7 @@ impl Pace {
 mod tests {
     use super::*;
 
-    /// Notes every 100 ms of what has come of a link of 10 MB/s, which holds back for 300 ms every two seconds.
+    /// Total bytes every 100 ms from a link of 10 MB/s, which holds data back for 300 ms every two seconds.
     fn link() -> Vec<(Duration, u64)> {
         let come = |tenth: u64| if tenth % 20 < 3 { tenth / 20 * 20 } else { tenth };
         (0..200).map(|tenth| (Duration::from_millis(tenth * 100), come(tenth) * 1_000_000)).collect()

@@ -1,4 +1,4 @@
-//! Progress of a running transfer: a bar on a terminal, with rate, RTT, window and what limits it.
+//! Progress of a running transfer: a bar on a terminal, with rate, RTT, window and limiting cause.
 
 use std::io::IsTerminal;
 use std::path::Path;
@@ -14,7 +14,7 @@ use super::pace::Pace;
 use crate::figures::{rate, size};
 use crate::output;
 
-/// The bar; nothing where nobody looks.
+/// The bar; hidden unless standard error is a terminal.
 pub(super) struct Show {
     bar: ProgressBar,
     quiet: bool,
@@ -25,7 +25,7 @@ pub(super) struct Show {
 /// One of many files on the bar.
 pub(super) struct Part<'a> {
     show: &'a Show,
-    /// Bytes that the bar has had of it.
+    /// Bytes of this file that the bar has counted.
     counted: u64,
 }
 
@@ -79,29 +79,29 @@ impl Show {
         }
     }
 
-    /// So much of a tree is known.
+    /// Shows how many files and directories of a tree have been listed.
     pub(super) fn counted(&self, files: usize, directories: usize) {
         self.bar.set_message(format!("listing: {files} files, {directories} directories"));
     }
 
-    /// From now on the bar counts many files of `bytes` together.
+    /// Makes the bar count many files, of `bytes` in total.
     pub(super) fn many(&self, files: usize, bytes: u64) {
         self.bar.set_length(bytes);
         self.bar.set_prefix(format!("{files} files"));
     }
 
-    /// The progress of one of many files, added to that of all.
+    /// Returns the progress of one of many files, which adds to the bar.
     pub(super) fn part(&self) -> Part<'_> {
         Part { show: self, counted: 0 }
     }
 
-    /// One of many has come to its end.
+    /// Counts one of many files as finished.
     pub(super) fn done(&self) {
         self.finished.fetch_add(1, Ordering::Relaxed);
         self.tell_many();
     }
 
-    /// `7 done, 94.3 Mbit/s, 12 s left`
+    /// Shows a message like `7 done, 94.3 Mbit/s, 12 s left`.
     fn tell_many(&self) {
         let (now, left) = self.pace();
         let mut text = format!("{} done", self.finished.load(Ordering::Relaxed));
@@ -109,7 +109,7 @@ impl Show {
         self.bar.set_message(text + &time_left(left));
     }
 
-    /// Bytes per second, and the time left where the length is known.
+    /// Returns the rate (bytes per second), and the time left if the length is known.
     fn pace(&self) -> (Option<f64>, Option<Duration>) {
         let mut pace = self.pace.lock().unwrap_or_else(PoisonError::into_inner);
         let moved = self.bar.position();
@@ -129,7 +129,7 @@ impl Show {
     }
 }
 
-/// `94.3 Mbit/s, RTT 100.2 ms, window 1.25 MB, receive-window, 12 s left`
+/// Returns a message like `94.3 Mbit/s, RTT 100.2 ms, window 1.25 MB, receive-window, 12 s left`.
 fn line(progress: &Progress, mean: Option<f64>, left: Option<Duration>) -> String {
     let mut text = rate(mean.map_or(progress.rate.bits_per_sec(), bits));
     if let Some(rtt) = progress.rtt {

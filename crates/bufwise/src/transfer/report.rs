@@ -1,4 +1,4 @@
-//! The report on a `get` or `put`: for people, and as JSON with stable keys (bytes, seconds, bit/s).
+//! The report on a `get` or `put`: as text, and as JSON with stable keys (bytes, seconds, bit/s).
 
 use std::fmt;
 use std::path::Path;
@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::figures::{rate, size};
 use crate::run::Treated;
 
-/// More files than these are only counted.
+/// Files shown one by one in the text; if there are more, they are only counted.
 const SHOWN: usize = 20;
 
 /// Report on a `get` or `put`.
@@ -29,7 +29,7 @@ pub(super) struct Report {
     failed: usize,
     server: Option<ServerReport>,
     pub(super) files: Vec<FileReport>,
-    /// Entries of a tree that were left out, and why; the first of them.
+    /// The first skipped entries of a tree, with the reason.
     pub(super) skipped: Vec<String>,
     pub(super) skipped_count: usize,
     #[serde(skip)]
@@ -55,7 +55,7 @@ pub(super) struct FileReport {
     resumed_from: u64,
     seconds: f64,
     rate_bps: u64,
-    /// With login, retries and the disk.
+    /// Time including login, retries and disk, seconds.
     total_seconds: f64,
     attempts: u32,
     rtt_s: Option<f64>,
@@ -66,7 +66,8 @@ pub(super) struct FileReport {
     held_peak_bytes: u64,
     window_peak_bytes: u64,
     limited_by: Option<Shares>,
-    /// The engine's settings (`fit`); `null` under the other policies, and of a connection that was too short to be seen.
+    /// The engine's settings (`fit`); `null` under other policies, and for a connection that was too short to be
+    /// sampled.
     tuned: Option<Treated>,
     sbuf_sent: u64,
     notices_received: u64,
@@ -76,14 +77,14 @@ pub(super) struct FileReport {
     error: Option<String>,
 }
 
-/// Shares of the time, together 1.
+/// Shares of the time by limiting cause; their sum is 1.
 #[derive(Debug, Serialize)]
 pub(crate) struct Shares {
     application: f64,
     send_buffer: f64,
     receive_window: f64,
     congestion_window: f64,
-    /// At a receiver: the sender or the path.
+    /// Limited by the sender or the path, which a receiver cannot tell apart.
     unknown: f64,
 }
 
@@ -145,7 +146,7 @@ impl Report {
         self.done = self.files.len() - self.failed;
     }
 
-    /// The last words of a failure.
+    /// The error that ends the program; `None` if all files were moved.
     pub(super) fn error(&self) -> Option<String> {
         let error = self.first_error.as_ref()?;
         if matches!(error, ClientError::Interrupted) {
@@ -209,7 +210,7 @@ impl FileReport {
     }
 }
 
-/// Shares of a transfer's time by what held it back; `None` for a transfer that took no time.
+/// Returns the shares of a transfer's time by limiting cause; `None` for a transfer that took no time.
 pub(crate) fn shares(held: &Held) -> Option<Shares> {
     let parts =
         [held.application, held.send_buffer, held.receive_window, held.congestion_window, held.unknown];
@@ -227,7 +228,7 @@ fn bits_per_second(bytes: u64, elapsed: Duration) -> u64 {
 }
 
 impl Shares {
-    /// The largest, in words.
+    /// Returns the largest share, with its cause in words.
     fn largest(&self) -> (&'static str, f64) {
         let all = [
             ("an application or a disk", self.application),

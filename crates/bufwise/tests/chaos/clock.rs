@@ -1,7 +1,7 @@
 //! Clocks: the wall clock jumps while `serve` and the daemon work, and `run` and `daemon` are in time namespaces of their own.
 //!
-//! No namespace has a wall clock of its own, and the machine's is everybody's. So a library that is loaded first
-//! (`clock.c`, LD_PRELOAD) adds what the experiment says. Programs in the kernel do not read that clock.
+//! Namespaces have no wall clock of their own, and other programs use the machine's. Therefore a preloaded library
+//! (`clock.c`, LD_PRELOAD) adds an offset to the clock. Programs in the kernel do not read the wall clock.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -19,7 +19,7 @@ use crate::scene::{PROGRAM, Scene, ended};
 use crate::seeded::{Random, steps};
 use crate::uploads::{Server, Uploads};
 
-/// Seconds; the longest one is some decades.
+/// Offsets of the clock, seconds; the longest are some decades.
 const JUMPS: [i64; 8] = [0, 1, -1, 3_600, -3_600, 31_536_000, -31_536_000, 1_000_000_000];
 const BETWEEN: Duration = Duration::from_millis(3);
 
@@ -29,7 +29,7 @@ struct Clock {
 }
 
 impl Clock {
-    /// `None`, the test skipped, without a compiler.
+    /// `None`, and the test skipped, without a compiler.
     fn new() -> Option<Self> {
         let clang = bufwise_trial::program("clang")?;
         let directory = tempfile::tempdir().unwrap();
@@ -46,16 +46,16 @@ impl Clock {
         self.directory.path().join("clock")
     }
 
-    /// The beginning of a command whose clock this is.
+    /// Gives a command this clock.
     fn of(&self, command: &mut Command) {
         command.arg(format!("LD_PRELOAD={}", self.directory.path().join("clock.so").display()));
         command.arg(format!("CHAOS_CLOCK={}", self.file().display())).arg(PROGRAM);
     }
 
-    /// Jumps to and fro while something happens.
+    /// Makes the clock jump back and forth while `work` runs.
     fn jumps_while<T>(&self, random: &mut Random, work: impl FnOnce() -> T) -> T {
         let file = fs::File::options().write(true).open(self.file()).unwrap();
-        // Its end, also by a failure, ends the jumps.
+        // The end of the work, by a failure, too, ends the jumps.
         let (working, over) = channel::<()>();
         thread::scope(|scope| {
             scope.spawn(move || {
@@ -103,7 +103,7 @@ fn root_clock_jumps_leave_the_daemon_at_work() {
             bufwise(&scene, &["ls", "--json"]).stdout.starts_with(b"{")
                 && scene.net.rmem().ends_with(" 67108864")
         });
-        // Longer than the programs wait for a sign of life before they act alone.
+        // Longer than the programs in the kernel wait for a heartbeat before they act alone.
         for _ in 0..4 {
             stream.moves();
             let listed = bufwise(&scene, &["ls", "--all", "--json"]);

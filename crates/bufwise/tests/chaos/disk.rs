@@ -1,4 +1,4 @@
-//! No room: a disk that is full, for files and for what is said; too few descriptors.
+//! Lack of room: a full disk, for files and for standard error; too few descriptors.
 
 use std::fs::{self, OpenOptions};
 use std::path::Path;
@@ -13,10 +13,10 @@ use crate::seeded::steps;
 use crate::stream::Stream;
 use crate::uploads::{Client, Server, visible};
 
-/// Room of the small disk.
+/// Size of the small disk, bytes.
 const ROOM: usize = 256 << 10;
 
-/// A file system of its own on a directory, as small as that.
+/// A file system of that size, mounted on a temporary directory.
 struct SmallDisk(tempfile::TempDir);
 
 impl SmallDisk {
@@ -91,7 +91,7 @@ fn root_disk_full_of_uploads_refuses_and_gives_the_room_back() {
     assert_eq!(visible(disk.path()), ["small"]);
     assert_eq!(fs::read_dir(disk.path()).unwrap().count(), 1, "the room is given back");
     client.store("large", &[3; ROOM / 2]).unwrap();
-    // Nothing is left for a directory's entry or another file's first block.
+    // No room is left for another entry in the directory, or for the first block of another file.
     fs::write(disk.path().join("filler"), vec![4; ROOM / 2 - 8_192]).unwrap();
     let error = client.store("last", &[5; ROOM / 4]).unwrap_err();
     assert!(error.to_string().starts_with("452"), "{error}");
@@ -115,7 +115,7 @@ fn root_disk_full_of_downloads_leaves_what_was_there() {
     assert_eq!(fs::read(&target).unwrap(), b"before");
 }
 
-/// The program with at most so many descriptors.
+/// Returns the command with a limit of `count` descriptors.
 fn with_descriptors(count: u32, command: &Command) -> Command {
     let mut limited = Command::new("prlimit");
     limited.arg(format!("--nofile={count}")).arg(command.get_program()).args(command.get_args());
@@ -129,7 +129,7 @@ fn disk_few_descriptors_of_the_server_keep_nobody_out_for_good() {
         let served = tempfile::tempdir().unwrap();
         let command = with_descriptors(count, &Command::new(PROGRAM));
         let mut server = Server::launch(command, served.path()).expect("the server starts");
-        // More than there are descriptors for: some are let in, others wait or are turned away.
+        // More clients than descriptors: some are accepted, others wait or are refused.
         let waiting: Vec<_> =
             (0..count).map(|_| std::net::TcpStream::connect(server.address()).unwrap()).collect();
         std::thread::sleep(std::time::Duration::from_millis(50));

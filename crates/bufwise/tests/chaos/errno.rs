@@ -1,8 +1,9 @@
-//! System calls fail, one after the other, as they may: the disk is full or breaks, descriptors or memory run out, a signal
-//! comes. strace is the failing layer. The program goes on, or says so in a line and ends with status 1 or 2: no panic, no
-//! hang; settings are as before, no name stands over a part of a file, and a server outlives one client's failure.
+//! System calls fail, one at a time, in every way that they may: the disk is full or breaks, descriptors or memory run
+//! out, a signal arrives. strace injects the failures. The program goes on, or prints a line and ends with status 1 or
+//! 2. It must not panic or hang, settings must be as before, no final name may belong to an incomplete file, and a
+//! server must outlive the failure of one client.
 //!
-//! Left out are `mmap`, for Rust's allocator ends the process where the system has no memory at all, and `flock`, for
+//! `mmap` is excluded, for Rust's allocator ends the process if the system has no memory at all, and so is `flock`, for
 //! unlocking cannot fail where bufwise locks.
 
 use std::collections::BTreeMap;
@@ -13,7 +14,7 @@ use std::process::{Command, Output};
 
 use crate::seeded::{is_short, seed, steps};
 
-/// What each call may answer.
+/// The errors that each call may return.
 const ANSWERS: [(&str, &[&str]); 36] = [
     ("openat", &["EMFILE", "ENOMEM", "EIO", "EINTR"]),
     ("openat2", &["EMFILE", "ENOMEM", "EIO", "EAGAIN"]),
@@ -46,17 +47,18 @@ const ANSWERS: [(&str, &[&str]); 36] = [
     ("recvmsg", &["ENOMEM", "EINTR"]),
     ("setns", &["ENOMEM"]),
     ("clone3", &["EAGAIN", "ENOMEM"]),
-    // A server that has filtered its calls makes threads by it.
+    // A server with a filter on its system calls makes threads by clone().
     ("clone", &["EAGAIN", "ENOMEM"]),
     ("pipe2", &["EMFILE"]),
     ("eventfd2", &["EMFILE", "ENOMEM"]),
     ("epoll_create1", &["EMFILE"]),
     ("poll", &["ENOMEM", "EINTR"]),
 ];
-/// A distance in a list of so many cases: few steps come from all of it, as many as there are cases meet each once.
+/// Returns a stride through a list of `count` cases: a few steps spread over the whole list, and `count` steps meet
+/// each case once.
 fn stride(count: usize) -> usize {
     let divides = |a: usize, b: usize| (2..=a).any(|one| a.is_multiple_of(one) && b.is_multiple_of(one));
-    // The golden section keeps the steps apart.
+    // The golden ratio spreads the steps evenly.
     (1..=count * 618 / 1_000).rev().find(|stride| !divides(*stride, count)).unwrap_or(1)
 }
 
@@ -64,7 +66,7 @@ fn stride(count: usize) -> usize {
 #[derive(Clone, Copy)]
 pub(crate) struct Short {
     pub(crate) steps: u32,
-    /// So many of each call may fail, the first ones: how many follow differs from run to run.
+    /// Only this many of the first calls of each kind may fail: the number of later calls differs from run to run.
     pub(crate) of_each_call: usize,
 }
 
@@ -72,13 +74,13 @@ pub(crate) struct Short {
 pub(crate) struct Case {
     call: &'static str,
     answer: &'static str,
-    /// Its number, of each thread.
+    /// Number of the call, counted in each thread.
     when: usize,
     trace: PathBuf,
 }
 
 impl Case {
-    /// Puts strace with this failure before a program.
+    /// Runs a program under strace, with this failure.
     pub(crate) fn traced(&self, command: &mut Command) {
         let inject = format!("inject={}:error={}:when={}", self.call, self.answer, self.when);
         watched(command, &self.trace);
@@ -89,7 +91,7 @@ impl Case {
         fs::read_to_string(&self.trace).unwrap_or_default().contains("(INJECTED)")
     }
 
-    /// What must hold of a program that has ended, and was to end with `well`.
+    /// Asserts that a program has ended soundly; `well` is its status without a failure.
     pub(crate) fn must_be_sound(&self, output: &Output, well: i32) -> bool {
         let said = String::from_utf8_lossy(&output.stderr);
         self.must_not_panic(&said);
@@ -119,12 +121,12 @@ fn pid(line: &str) -> Option<&str> {
     line.split_whitespace().next()
 }
 
-/// Puts strace before a program, to see which calls it makes; not those of commands that it starts.
+/// Runs a program under strace, to record its calls, but not those of commands that it starts.
 pub(crate) fn watched(command: &mut Command, trace: &Path) {
     command.args(["-f", "-b", "execve", "-qq", "-o"]).arg(trace);
 }
 
-/// How often each thread of the program makes each call, at most, and how often it did before its `main`.
+/// Counts each call: the most in one thread, and those before `main`.
 fn counts(trace: &str) -> BTreeMap<&'static str, (usize, usize)> {
     let main = trace.lines().next().and_then(pid);
     let mut counts: BTreeMap<&str, (usize, BTreeMap<&str, usize>)> = BTreeMap::new();
@@ -133,7 +135,7 @@ fn counts(trace: &str) -> BTreeMap<&'static str, (usize, usize)> {
         let mut words = line.split_whitespace();
         let (Some(pid), Some(call)) = (words.next(), words.next()) else { continue };
         let call = call.split('(').next().unwrap_or_default();
-        // The runtime of Rust begins with a look at the standard streams.
+        // Rust's runtime first checks the standard streams by poll().
         has_begun |= call == "poll";
         let Some((name, _)) = ANSWERS.iter().find(|(name, _)| *name == call) else { continue };
         let (before, count) = counts.entry(name).or_default();
@@ -148,7 +150,7 @@ fn counts(trace: &str) -> BTreeMap<&'static str, (usize, usize)> {
         .collect()
 }
 
-/// `CHAOS_CASE`: call, answer, number.
+/// Parses `CHAOS_CASE`: call, error, number.
 fn chosen() -> Option<(&'static str, &'static str, usize)> {
     let text = env::var("CHAOS_CASE").ok().filter(|text| !text.is_empty())?;
     let words: Vec<&str> = text.split(' ').collect();
@@ -158,8 +160,8 @@ fn chosen() -> Option<(&'static str, &'static str, usize)> {
     Some((call, answer, when.parse().unwrap()))
 }
 
-/// Runs the experiment for some of the cases of a program whose calls `trace` has, or for `CHAOS_CASE`: how many calls there
-/// are may differ from run to run, and the steps' cases with it.
+/// Runs the experiment for some of the cases of a program, whose calls are in `trace`, or for `CHAOS_CASE`. The number
+/// of calls may differ from run to run, and with it the case of each step.
 pub(crate) fn each_case(name: &'static str, short: Short, trace: &Path, mut run: impl FnMut(&Case)) {
     let counts = counts(&fs::read_to_string(trace).unwrap());
     let mut all = Vec::new();

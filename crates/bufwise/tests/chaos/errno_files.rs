@@ -13,7 +13,7 @@ use crate::scene::{PROGRAM, ended};
 use crate::seeded::Random;
 use crate::uploads::{Client, Server, Uploads};
 
-/// Enough for each kind of call to come about more than once.
+/// Enough uploads to make each kind of call more than once.
 const UPLOADS: usize = 4;
 
 #[test]
@@ -43,7 +43,7 @@ fn errno_serve() {
         };
         let (mut uploads, mut random) = (Uploads::default(), Random::of(0, 1));
         for _ in 0..UPLOADS {
-            // A session may fail, and the next one as well: each of their threads meets the failure.
+            // A session may fail, and so may the next one: the failure happens in each of their threads.
             let _refused = uploads.go_on(server.address(), "a", &mut random, UPLOADS);
         }
         assert!(server.is_running(), "{case}: the server has ended: {}", server.log());
@@ -95,7 +95,7 @@ fn errno_get() {
     eventually("the server answers still", || Client::connect(server.address()).is_ok());
 }
 
-/// A server that says that all has been sent before it sends anything; for one session. It ends with the process.
+/// Starts a server, for one session, that reports success before it sends any data. It ends with the process.
 fn hasty_server(content: Vec<u8>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -109,7 +109,7 @@ fn hasty_server(content: Vec<u8>) -> SocketAddr {
                 "SIZE" => write!(control, "213 {}\r\n", content.len())?,
                 "EPSV" => write!(control, "229 Here (|||{}|)\r\n", data.local_addr()?.port())?,
                 "RETR" => {
-                    // In one segment: the client has both lines before it waits for the data.
+                    // In one segment, so that the client has both lines before it waits for the data.
                     control.write_all(b"150 Begun.\r\n226 Done.\r\n")?;
                     data.accept()?.0.write_all(&content)?;
                 }
@@ -133,7 +133,7 @@ fn a_download_ends_though_no_thread_of_it_can_be_woken() {
     let mut command = Command::new(strace);
     watched(&mut command, &trace);
     command.args(["-e", "trace=write", "-e", "inject=write:error=ENOSPC"]);
-    // The limit keeps the data behind the reply.
+    // The rate limit makes the data arrive after the reply.
     command.args([PROGRAM, "get", &url, "--quiet", "--limit-rate", "8mbit", "-o"]).arg(&target);
     let output = ended(crate::scene::silent(&mut command));
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -13,10 +13,10 @@ use crate::errno::{Case, Short, each_case, watched};
 use crate::run::{patience, root, within};
 use crate::scene::{BOUND, PROGRAM, Scene, ended, silent};
 
-/// What the command sends.
+/// Bytes that the command sends.
 const BYTES: usize = 300_000;
 
-/// Reads what the command sends, if it connects.
+/// Reads the command's data, if it connects; returns the number of bytes.
 fn reader(listener: &TcpListener) -> usize {
     let mut stream = crate::stream::accepted(listener, BOUND).expect("the command connects");
     stream.set_nonblocking(false).unwrap();
@@ -111,7 +111,7 @@ impl Traced<'_> {
         self.strace.try_wait().unwrap().is_none()
     }
 
-    /// Waits until its log has a line with one of these, or it ends; whether it runs.
+    /// Waits until the log has `times` lines with one of `words`, or the daemon ends; returns whether it still runs.
     fn says(&mut self, words: &[&str], times: usize) -> bool {
         within(patience(BOUND), &format!("{words:?}"), || {
             let log = self.log();
@@ -128,14 +128,14 @@ impl Traced<'_> {
         }
     }
 
-    /// Start, two reloads, stop.
+    /// Starts, reloads twice and stops the daemon.
     fn live(mut self, case: Option<&Case>) {
         let config = self.scene.directory.path().join("bufwise.toml");
         let is_ready = self.says(&["tuning cgroup"], 1);
         for (round, policy) in ["fixed:80KiB", "abt,sobas"].into_iter().enumerate().filter(|_| is_ready) {
             fs::write(&config, format!("policy = \"{policy}\"\n")).unwrap();
             self.signal(Signal::SIGHUP);
-            // What tuning cannot go on without ends it in order, which is judged below.
+            // A failure without which tuning cannot go on ends the daemon in order, which is checked below.
             if !self.says(&["reloaded: ", "the old configuration stays"], round + 1) {
                 break;
             }

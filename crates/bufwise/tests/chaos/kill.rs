@@ -1,5 +1,5 @@
-//! The daemon is killed at any instant of what it does. Afterwards connections go on and end whole; `restore`, or the next
-//! daemon, puts everything back.
+//! The daemon is killed at any instant. Connections then go on and end whole; `restore`, or the next daemon, restores
+//! all settings.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,23 +19,23 @@ use crate::stream::Stream;
 enum During {
     Start,
     Reload,
-    /// Connections of another network namespace are found; its maxima are raised.
+    /// The daemon finds connections of another network namespace, and raises its maxima.
     Adoption,
     GivingBack,
-    /// What another daemon has left, which was killed, is put back by `restore` or by the next start.
+    /// `restore`, or the next start, resets the settings left by another daemon that was killed.
     Clearing,
 }
 
 const DURING: [During; 5] =
     [During::Start, During::Reload, During::Adoption, During::GivingBack, During::Clearing];
 
-/// A reload from one to the other changes rules, bounds of devices and budgets.
+/// Two configurations; a reload from one to the other changes rules, bounds of devices and budgets.
 const CONFIGURATIONS: [&str; 2] = [
     "policy = \"abt,sobas\"\ngso-max-size = \"8KiB\"\n",
     "policy = \"fixed:80KiB\"\nmemory = \"64MiB\"\nreceive-memory = \"64MiB\"\n",
 ];
 
-/// How long each part takes when it is left alone.
+/// Durations of each part without a kill.
 struct Durations {
     start: Duration,
     reload: Duration,
@@ -51,7 +51,7 @@ struct Victim {
 }
 
 impl Victim {
-    /// A daemon that has been started, reloaded and stopped once, and how long that took.
+    /// Starts, reloads and stops a daemon once, to measure the durations.
     fn new() -> (Self, Durations) {
         let scene = Scene::new();
         let config = scene.directory.path().join("bufwise.toml");
@@ -89,13 +89,13 @@ impl Victim {
         self.daemon.signal(Signal::SIGHUP);
     }
 
-    /// Asks the daemon to end, which must be well.
+    /// Ends the daemon by SIGTERM; it must end with status 0.
     fn stop(&mut self) {
         self.daemon.signal(Signal::SIGTERM);
         assert_eq!(self.daemon.wait().code(), Some(0), "{}", self.daemon.log());
     }
 
-    /// Starts it, and kills it at an instant of what it does. The transfer that began meanwhile, if one did.
+    /// Starts the daemon, and kills it at a random instant. Returns the transfer that began meanwhile, if any.
     fn kill(&mut self, during: During, durations: &Durations, random: &mut Random) -> Option<Stream> {
         let first = usize::try_from(random.below(2)).unwrap();
         fs::write(&self.config, CONFIGURATIONS[first]).unwrap();
@@ -134,7 +134,7 @@ impl Victim {
         begun
     }
 
-    /// The next start, or `restore`: what was left is put back.
+    /// Resets the settings left behind, by `restore` or by the next start.
     fn clear(&mut self, by_restore: bool) {
         if by_restore {
             self.scene.restore();

@@ -1,5 +1,5 @@
 //! `bufwise run` is killed at any instant. Its command goes on, the transfer ends whole, and the next `restore` leaves
-//! nothing behind. The engine in user space has nothing to put back but sizes of the command's own sockets.
+//! nothing behind. The engine in user space changes only the sizes of the command's own sockets.
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -12,7 +12,7 @@ use crate::scene::{PROGRAM, Scene};
 use crate::seeded::steps;
 use crate::stream::{Stream, accepted};
 
-/// A command that was started connects within this.
+/// Time within which a started command connects.
 const SOON: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Copy)]
@@ -43,7 +43,7 @@ fn start(scene: &Scene, engine: Engine, script: &str) -> Child {
     command.args(words).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
 
-/// The program may lie where that user cannot go: it is started through a descriptor that is open already.
+/// The unprivileged user may not reach the program's path, so it is started through a descriptor that is already open.
 fn unprivileged(scene: &Scene) -> Command {
     let mut command = scene.net.command("setpriv");
     command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "--"]);
@@ -51,7 +51,7 @@ fn unprivileged(scene: &Scene) -> Command {
     command
 }
 
-/// How long the start and the end take when nothing happens.
+/// Durations of the start and of the end without a kill.
 fn durations(scene: &Scene, engine: Engine) -> (Duration, Duration) {
     let listener = Stream::listener(&scene.net);
     let began = Instant::now();
@@ -77,7 +77,7 @@ fn kill_at_any_instant(name: &'static str, engine: Engine) {
             During::Start => {
                 thread::sleep(random.instant(connected));
                 child.kill().unwrap();
-                // Or there is no command yet.
+                // `None` if the command was not started yet.
                 accepted(&listener, SOON)
             }
             During::Transfer | During::End => accepted(&listener, connected + SOON * 4),
@@ -111,7 +111,7 @@ fn kill_at_any_instant(name: &'static str, engine: Engine) {
     });
 }
 
-/// The command has ended, or ends: then nothing is left.
+/// Waits for the command's end, after which nothing may be left.
 fn after(scene: &Scene) {
     eventually("the command's processes end", || scene.commands().is_empty());
     scene.restore();

@@ -1,5 +1,5 @@
-//! `bufwise serve` is killed during uploads: at any instant, and at each call that matters to the disk. What was answered is
-//! on the disk, nothing stands half under a final name, and the next server takes everything up.
+//! `bufwise serve` is killed during uploads: at any instant, and at each call that changes the disk. Acknowledged
+//! uploads are on the disk, no final name belongs to an incomplete file, and the next server resumes all others.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,12 +10,12 @@ use crate::seeded::{Random, steps};
 use crate::uploads::{Server, Uploads, visible};
 
 const CLIENTS: usize = 3;
-/// Each has so many uploads to go; a server that is not killed meanwhile has time for all.
+/// Uploads of each client; a server that is not killed has time for all of them.
 const UPLOADS: usize = 12;
-/// The calls at which a killed server may leave something.
+/// The calls at which a killed server may leave something behind.
 const CALLS: [&str; 7] = ["openat2", "write", "splice", "fsync", "renameat", "unlinkat", "fchmod"];
 
-/// Uploads by some clients at once, until the server ends or all is done.
+/// Runs uploads by some clients at once, until the server ends or all uploads are done.
 fn uploads(server: &Server, random: &mut Random, during: impl FnOnce()) -> Vec<Uploads> {
     let address = server.address();
     let mut randoms: Vec<Random> = (0..CLIENTS).map(|_| random.fork()).collect();
@@ -23,7 +23,7 @@ fn uploads(server: &Server, random: &mut Random, during: impl FnOnce()) -> Vec<U
         let clients = randoms.iter_mut().enumerate().map(|(number, random)| {
             scope.spawn(move || {
                 let mut uploads = Uploads::default();
-                // The server's end ends it.
+                // The uploads end with the server.
                 let _ended = uploads.go_on(address, &format!("client{number}-"), random, UPLOADS);
                 uploads
             })
@@ -42,7 +42,7 @@ pub(crate) fn check(all: &[Uploads], directory: &Path) {
     }
 }
 
-/// The next server replaces everything, in spite of what was left, and leaves nothing unfinished.
+/// Asserts that the next server can replace every file, in spite of leftovers, and leaves nothing unfinished.
 pub(crate) fn next_server(all: &[Uploads], directory: &Path) {
     let server = Server::start(directory);
     let mut client = server.client().unwrap();

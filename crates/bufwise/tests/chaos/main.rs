@@ -1,9 +1,9 @@
-//! Faults on purpose, by name and seed, and what must still be true after each of them.
+//! Injected faults, by name and seed, and the conditions that must hold after each of them.
 //!
-//! The suite runs a few steps of every experiment. `make chaos` runs the long form, 500 steps of each that is random;
-//! `CHAOS_SEED`, `CHAOS_RUNS` and `NAME` choose. A step that fails says how to repeat it.
+//! The suite runs a few steps of every experiment. `make chaos` runs the long form, 500 steps of each random
+//! experiment; `CHAOS_SEED`, `CHAOS_RUNS` and `NAME` choose. A failing step prints how to repeat it.
 //!
-//! Everything happens in namespaces and cgroups of the test's own.
+//! All experiments run in namespaces and cgroups of their own.
 
 #![expect(clippy::unwrap_used, reason = "what a test cannot prepare fails the test")]
 

@@ -1,8 +1,8 @@
-//! Loss of power: what `serve` has answered 226 is on the disk, under its name, whole.
+//! Loss of power: an upload that `serve` has answered with 226 is on the disk, whole and under its name.
 //!
-//! strace keeps the order of the server's calls. At any cut of it the worst disk has what was synchronised before and
-//! nothing else of the contents, and any part of the names. So the contents have to be synchronised before a name stands for
-//! them, and the directory of a name before the answer.
+//! strace records the order of the server's calls. If power fails at any point of that order, the worst disk holds only
+//! the contents synchronised before, and any subset of the names. Therefore the contents must be synchronised before a
+//! name refers to them, and the directory of the name before the reply.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -14,19 +14,19 @@ use crate::uploads::Server;
 const CALLS: &str =
     "trace=write,pwrite64,splice,ftruncate,fsync,fdatasync,renameat,renameat2,rename,linkat,mkdirat,sendto";
 
-/// The disk as it is known to be.
+/// The state of the disk that is certain.
 #[derive(Default)]
 struct Disk {
-    /// Files with contents that are not synchronised.
+    /// Files whose contents are not synchronised.
     dirty: BTreeSet<String>,
-    /// Names whose directory is not.
+    /// Names whose directory is not synchronised.
     unsettled: BTreeSet<String>,
     renamed: usize,
     answered: usize,
 }
 
 impl Disk {
-    /// A call that has succeeded.
+    /// Applies a successful call.
     fn replay(&mut self, call: &str, rest: &str) {
         let paths: Vec<&str> =
             rest.split('<').skip(1).filter_map(|part| part.split_once('>')).map(|(path, _)| path).collect();
@@ -61,7 +61,7 @@ impl Disk {
     }
 }
 
-/// The calls in order of their ends: `CALL`, the rest of the line.
+/// Returns the calls in the order of their ends: the name of the call, the rest of the line.
 fn calls(trace: &str) -> Vec<(String, String)> {
     let (mut begun, mut all) = (BTreeMap::new(), Vec::new());
     for line in trace.lines() {

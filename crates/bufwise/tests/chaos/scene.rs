@@ -1,4 +1,4 @@
-//! A machine in small, as far as bufwise changes one: network, cgroups and `/run` of its own, and their state before.
+//! A small machine, as far as bufwise changes one: network, cgroups and `/run` of its own, and their initial state.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -19,25 +19,25 @@ use crate::run::patience;
 use crate::stream::Stream;
 
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_bufwise");
-/// Within this anything has to end.
+/// Time within which every process has to end.
 pub(crate) const BOUND: Duration = Duration::from_secs(20);
 
-/// Dropped in this order: what runs in a group ends before the group above.
+/// Fields are dropped in this order: processes of a group end before the group above is removed.
 pub(crate) struct Scene {
     pub(crate) group: TestGroup,
     pub(crate) net: Net,
     /// Another network namespace of the same machine.
     pub(crate) other: Net,
     pub(crate) directory: tempfile::TempDir,
-    /// The root of those inside.
+    /// The group that those inside see as the root.
     top: TestGroup,
     before: State,
 }
 
-/// What bufwise may change, and must put back.
+/// The state that bufwise may change, and must restore.
 #[derive(Debug, PartialEq)]
 struct State {
-    /// Of both networks.
+    /// Settings of both networks.
     settings: [BTreeMap<String, String>; 2],
     devices: Vec<GsoMaxSize>,
     groups: BTreeSet<String>,
@@ -59,7 +59,7 @@ impl Scene {
         Self { group, net, other, directory: tempfile::tempdir().unwrap(), top, before }
     }
 
-    /// A transfer of the watched group in the scene's network.
+    /// Starts a transfer of the watched group in the scene's network.
     pub(crate) fn stream(&self, name: &'static str) -> Stream {
         self.stream_in(&self.net, name)
     }
@@ -72,7 +72,7 @@ impl Scene {
         Stream::accept(&listener, self.in_group(&command).spawn().unwrap(), name)
     }
 
-    /// The command, but born in the watched group.
+    /// Returns the command, started in the watched group.
     pub(crate) fn in_group(&self, command: &Command) -> Command {
         let mut born = Command::new("sh");
         born.args(["-c", "echo $$ >\"$0\"; exec \"$@\""]).arg(self.group.directory().join("cgroup.procs"));
@@ -80,7 +80,7 @@ impl Scene {
         born
     }
 
-    /// What `bufwise restore` says.
+    /// Runs `bufwise restore`; returns its output.
     pub(crate) fn restore(&self) -> String {
         let output = ended(self.restoring());
         let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
@@ -88,7 +88,7 @@ impl Scene {
         said
     }
 
-    /// `bufwise restore`, running.
+    /// Starts `bufwise restore`.
     pub(crate) fn restoring(&self) -> Child {
         let mut command = self.net.command(PROGRAM);
         command.arg("restore").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
@@ -103,7 +103,7 @@ impl Scene {
         processes.filter(|processes| !processes.is_empty()).collect()
     }
 
-    /// Everything must be as it was when the scene was made.
+    /// Asserts that the state is as it was when the scene was made.
     pub(crate) fn must_be_as_before(&self) {
         let now = State::of([&self.net, &self.other], &self.top);
         for (before, now) in self.before.settings.iter().zip(&now.settings) {
@@ -171,12 +171,12 @@ fn names(directory: &Path) -> BTreeSet<String> {
     entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }
 
-/// Starts a command without input; what it says is kept.
+/// Starts a command without input; its output is captured.
 pub(crate) fn silent(command: &mut Command) -> Child {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
-/// Waits for a process's end, which must come soon.
+/// Waits for the end of a process, within [`BOUND`].
 pub(crate) fn ended(child: Child) -> Output {
     let pid = Pid::from_raw(child.id().cast_signed());
     let (over, is_over) = channel::<()>();

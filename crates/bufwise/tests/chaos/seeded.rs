@@ -1,11 +1,11 @@
-//! Steps of an experiment, each with randomness of its own, so that one can be repeated alone.
+//! Steps of an experiment. Each has random numbers of its own, so that it can be repeated alone.
 
 use std::env;
 use std::time::{Duration, Instant};
 
 use bufwise_link::Draw;
 
-/// The steps of an experiment in the long form.
+/// Steps of an experiment in the long form.
 const RUNS: u32 = 500;
 
 /// Random numbers of one step.
@@ -16,24 +16,24 @@ impl Random {
         Self(Draw(Draw(seed).between(0, u64::MAX) ^ u64::from(step)))
     }
 
-    /// Uniform in `0..bound`.
+    /// Draws a number, uniform in `0..bound`.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.0.between(0, bound - 1)
     }
 
-    /// Random numbers of their own for a part of the step.
+    /// Returns independent random numbers for a part of the step.
     pub(crate) fn fork(&mut self) -> Self {
         Self(Draw(self.0.between(0, u64::MAX)))
     }
 
-    /// An instant of something that takes `whole`, or a little after it.
+    /// Draws an instant within `whole`, or a little after it.
     pub(crate) fn instant(&mut self, whole: Duration) -> Duration {
         let micros = u64::try_from(whole.as_micros()).unwrap() * 5 / 4;
         Duration::from_micros(self.below(micros + 1))
     }
 }
 
-/// Says how to repeat a step that fails.
+/// Prints how to repeat a step, if it fails.
 struct Step {
     name: &'static str,
     seed: u64,
@@ -51,7 +51,7 @@ impl Drop for Step {
     }
 }
 
-/// `CHAOS_SEED`.
+/// Returns `CHAOS_SEED`.
 pub(crate) fn seed() -> u64 {
     number("CHAOS_SEED").unwrap_or(1)
 }
@@ -61,7 +61,7 @@ fn number(name: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number")))
 }
 
-/// In the suite: no number of steps, no step is asked for.
+/// Whether this is the suite's short form: neither a number of steps nor a step is requested.
 pub(crate) fn is_short() -> bool {
     number("CHAOS_RUNS").or(number("CHAOS_STEP")).is_none()
 }

@@ -1,4 +1,4 @@
-//! A transfer that must go on and end whole, whatever happens to those that tune it.
+//! A transfer that must go on and end whole, whatever happens to the processes that tune it.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -20,9 +20,10 @@ use bufwise_units::Rate;
 use crate::place::Net;
 use crate::run::{eventually, patience};
 
-/// The file that is sent over and over.
+/// Length of the file, which is sent repeatedly.
 const LEN: usize = 300_007;
-/// Read at once, and the pause after it: the transfer outlasts what happens to it, and leaves the processor to others.
+/// Bytes per read, and the pause after each: the transfer must outlast the experiment, and leave the processor to
+/// others.
 const PIECE: usize = 65_536;
 const PAUSE: Duration = Duration::from_millis(4);
 
@@ -30,9 +31,9 @@ fn pattern() -> Vec<u8> {
     (0..LEN as u64).map(|at| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
 }
 
-/// Both ends of the transfer: a script sends, the test reads.
+/// A transfer: a script sends, the test reads.
 pub(crate) struct Stream {
-    /// `None` where it is another one's child.
+    /// `None` if the sender is a child of another process.
     client: Option<Child>,
     server: TcpStream,
     moved: Arc<AtomicU64>,
@@ -41,15 +42,15 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    /// A script that connects to `listener`, sends the file until it is told to end, and ends with it.
+    /// Returns a script that connects to `listener` and sends the file repeatedly, until it is told to end.
     pub(crate) fn script(listener: &TcpListener, directory: &Path) -> String {
         let file = directory.join("pattern");
-        // Once: other transfers read it.
+        // The file is written once, and shared with other transfers.
         if !file.exists() {
             fs::write(&file, pattern()).unwrap();
         }
         let port = listener.local_addr().unwrap().port();
-        // The word is read: a socket that is closed with something unread resets its connection.
+        // The script reads the word that ends it, for closing a socket with unread data resets the connection.
         format!(
             "exec 3<>/dev/tcp/127.0.0.1/{port}; until read -t 0 -u 3; do cat {}; done >&3; read -u 3 word",
             file.display()
@@ -60,13 +61,13 @@ impl Stream {
         net.inside(|| TcpListener::bind("127.0.0.1:0").unwrap())
     }
 
-    /// Waits for the client.
+    /// Waits for the client's connection.
     pub(crate) fn accept(listener: &TcpListener, client: Child, name: &'static str) -> Self {
         let server = accepted(listener, patience(Duration::from_secs(10)));
         Self::of(server.unwrap_or_else(|| panic!("{name}: nothing connects")), Some(client), name)
     }
 
-    /// A transfer whose sender has connected.
+    /// Begins a transfer whose sender has connected.
     pub(crate) fn of(server: TcpStream, client: Option<Child>, name: &'static str) -> Self {
         server.set_nonblocking(false).unwrap();
         server.set_read_timeout(Some(patience(Duration::from_secs(20)))).unwrap();
@@ -84,7 +85,7 @@ impl Stream {
         });
     }
 
-    /// Ends the transfer, which must be whole.
+    /// Ends the transfer; asserts that all data arrived in order.
     pub(crate) fn finish(mut self) {
         self.server.write_all(b"end\n").unwrap();
         let read = self.reader.take().unwrap().join().expect("every byte is as it was sent");
@@ -99,7 +100,7 @@ impl Stream {
         }
     }
 
-    /// The sender's socket must be the kernel's.
+    /// Asserts that the sender's socket has the kernel's own settings again.
     pub(crate) fn must_be_free(&self) {
         let wanted = self.server.peer_addr().unwrap();
         let network = namespace::of_socket(&self.server).unwrap();
@@ -107,7 +108,7 @@ impl Stream {
         let all = namespace::inside(network.as_fd(), all).unwrap();
         let one = all.iter().find(|one| one.local == wanted).expect("it is connected");
         let mut socket = None;
-        // The file's reader has it as well, and may end between the two steps.
+        // The process that reads the file holds the socket, too, and may end between the two steps.
         eventually("its process is found", || {
             socket = Owners::scan().socket(one.inode.into(), one.cookie);
             socket.is_some()
@@ -118,7 +119,7 @@ impl Stream {
     }
 }
 
-/// A connection that comes within this time.
+/// Returns a connection that comes within this time.
 pub(crate) fn accepted(listener: &TcpListener, within: Duration) -> Option<TcpStream> {
     listener.set_nonblocking(true).unwrap();
     let began = Instant::now();
@@ -148,7 +149,7 @@ fn read_whole(socket: &mut TcpStream, count: &AtomicU64) -> u64 {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        // After a failed test; else it has ended already.
+        // Needed only after a failed test; otherwise the client has already ended.
         if let Some(client) = &mut self.client {
             let _ended = client.kill();
             let _reaped = client.wait();

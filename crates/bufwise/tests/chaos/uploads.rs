@@ -1,4 +1,4 @@
-//! A server that something happens to, clients that upload meanwhile, and the state of the disk afterwards.
+//! A server under faults, clients that upload meanwhile, and the state of the disk afterwards.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,15 +14,15 @@ use nix::unistd::Pid;
 use crate::run::{patience, within};
 use crate::seeded::Random;
 
-/// As long as any reply may take.
+/// Longest time for a reply.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// The largest upload: some calls of write, and a moment of fsync.
+/// Size of the largest upload, bytes: some calls of write, and a noticeable fsync.
 const LARGEST: u64 = 400_000;
 
-/// `bufwise serve`, writable for everybody.
+/// `bufwise serve`, writable for all users.
 pub(crate) struct Server {
     child: Child,
-    /// The server itself, where a tracer is `child`.
+    /// The server's process, if `child` is a tracer.
     program: Pid,
     address: SocketAddr,
     log: tempfile::NamedTempFile,
@@ -33,7 +33,7 @@ impl Server {
         Self::launch(Command::new(env!("CARGO_BIN_EXE_bufwise")), directory).expect("the server starts")
     }
 
-    /// Starts it by a command that runs the program; its output if it ends before it listens.
+    /// Starts the server by a command that runs the program; returns its output if it ends before it listens.
     pub(crate) fn launch(mut command: Command, directory: &Path) -> Result<Self, Output> {
         let log = tempfile::NamedTempFile::new().unwrap();
         command.arg("serve").arg(directory).args(["--listen", "127.0.0.1:0", "--writable"]);
@@ -59,12 +59,12 @@ impl Server {
         }
     }
 
-    /// Kills it.
+    /// Kills the server.
     pub(crate) fn kill(&self) {
         let _gone = signal::kill(self.program, Signal::SIGKILL);
     }
 
-    /// Waits for its end, and its tracer's.
+    /// Waits for the end of the server and of its tracer.
     pub(crate) fn wait(&mut self) -> ExitStatus {
         self.child.wait().unwrap()
     }
@@ -88,7 +88,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Where the experiment has not ended it.
+        // Needed only if the experiment has not ended the server.
         if self.is_running() {
             self.kill();
             self.wait();
@@ -96,7 +96,7 @@ impl Drop for Server {
     }
 }
 
-/// A session; everything may fail, for the server may.
+/// A client's session; every step may fail, because the server may.
 pub(crate) struct Client(BufReader<TcpStream>);
 
 impl Client {
@@ -131,12 +131,12 @@ impl Client {
         self.expect(code)
     }
 
-    /// Uploads a file. An error is the server's refusal, or its end; `Ok` is its 226.
+    /// Uploads a file. `Ok`: the server answered 226. An error: it refused, or ended.
     pub(crate) fn store(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
         self.send(&format!("STOR {name}"), bytes)
     }
 
-    /// Sends bytes by this command, as [`Client::store`].
+    /// Uploads bytes by this command, as [`Client::store`].
     pub(crate) fn send(&mut self, command: &str, bytes: &[u8]) -> io::Result<()> {
         let reply = self.ask("EPSV", "229")?;
         let port = reply.split('|').nth(3).and_then(|port| port.parse().ok());
@@ -144,7 +144,7 @@ impl Client {
         let address = SocketAddr::new(self.0.get_ref().peer_addr()?.ip(), port);
         let mut data = TcpStream::connect(address)?;
         self.ask(command, "150")?;
-        // A server that fails says so in its reply.
+        // If the server fails, its reply says so.
         let sent = data.write_all(bytes);
         drop(data);
         self.expect("226")?;
@@ -152,16 +152,16 @@ impl Client {
     }
 }
 
-/// Uploads of one client, by name: what was answered last, and what is under way.
+/// Uploads of one client, by name: the content last acknowledged, and the content being uploaded.
 #[derive(Default)]
 pub(crate) struct Uploads {
     files: BTreeMap<String, [Option<Vec<u8>>; 2]>,
-    /// How many were answered.
+    /// Number of uploads acknowledged.
     pub(crate) answered: usize,
 }
 
 impl Uploads {
-    /// Uploads files, some over others, until one fails, or `count` of them.
+    /// Uploads up to `count` files, some over earlier ones, until one fails.
     pub(crate) fn go_on(
         &mut self,
         server: SocketAddr,
@@ -182,7 +182,7 @@ impl Uploads {
         Ok(())
     }
 
-    /// What was answered is there, whole; nothing stands under a final name that is not whole.
+    /// Asserts that acknowledged uploads are there, and that every final name belongs to a whole file.
     pub(crate) fn check(&self, directory: &Path) {
         for (name, [answered, begun]) in &self.files {
             let there = fs::read(directory.join(name)).ok();
@@ -198,7 +198,7 @@ impl Uploads {
         }
     }
 
-    /// The names that were ever begun.
+    /// Names of all uploads ever begun.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.files.keys().map(String::as_str)
     }
@@ -209,7 +209,7 @@ fn content(random: &mut Random) -> Vec<u8> {
     (0..len).map(|at| (first.wrapping_add(at).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
 }
 
-/// Visible names in a directory.
+/// Names in a directory that are not hidden.
 pub(crate) fn visible(directory: &Path) -> Vec<String> {
     let names =
         fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());

@@ -1,5 +1,5 @@
-//! What the daemon looks at vanishes: watched cgroups, and network namespaces whose last process ends or whose name is
-//! unmounted. The daemon goes on with the rest, and puts back what is still there.
+//! Objects that the daemon watches vanish: cgroups, and network namespaces whose last process ends or whose name is
+//! unmounted. The daemon goes on with the others, and restores the settings that still exist.
 
 use std::fs;
 
@@ -40,7 +40,7 @@ fn root_vanish_groups_and_namespaces_under_a_daemon() {
         drop(short_lived);
         lasting.moves();
         assert!(run(&["ls", "--json", "--socket", &daemon.socket()]).status.success(), "{}", daemon.log());
-        // A reload finds that a group is missing, says so, and leaves what runs.
+        // The reload reports that a group is missing, and the old configuration stays.
         daemon.signal(Signal::SIGHUP);
         daemon.hears("READY=1");
         assert!(daemon.is_running(), "{}", daemon.log());
@@ -73,7 +73,7 @@ fn root_vanish_everything_that_a_killed_daemon_has_touched() {
     });
 }
 
-/// A journal as a later version may write it: lines that this one does not know keep it from nothing.
+/// A later version may write unknown lines into the journal; they must not prevent anything.
 #[test]
 fn root_vanish_of_another_version_whose_journal_has_more() {
     let Some(_alone) = root() else { return };

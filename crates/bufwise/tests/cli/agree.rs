@@ -1,5 +1,5 @@
-//! Every view says the same figure for the same thing: `ls`, `top`, the page, `explain` and the metrics beside the kernel's
-//! own ss(8), for one connection that goes on over an emulated path.
+//! All views agree on the figures of one connection over an emulated path: `ls`, `top`, the page, `explain` and the
+//! metrics are compared with the kernel's own ss(8).
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -12,14 +12,15 @@ use crate::place::{Daemon, Net, TestGroup, Transfer};
 use crate::run::{patience, root, run, within};
 use crate::web::{Web, first_with};
 
-/// For a moment in which the connection is steady: a view is judged by what ss says just before and just after it.
+/// Time to wait for a moment in which the connection is steady: a view is compared with the output of ss just before
+/// and just after it.
 const PATIENCE: Duration = Duration::from_secs(25);
-/// The kernel's own round trip and window may move by so much meanwhile, as where no loss comes.
+/// The connection is steady if its round trip and window in ss change by at most this factor, as without a loss.
 const STEADY: f64 = 1.15;
-/// Figures, and how far a view may lie outside of what ss said before and after.
+/// Figures, and how far a view may lie outside the two outputs of ss.
 ///
-/// - Sizes that bufwise has set, and counters, lie between the two; windows and times move up and down between two looks.
-/// - A rate is that of the last 0.3 s (`ls`) to a second; ss tells that of the whole time between its two looks.
+/// - Sizes set by bufwise, and counters, lie between the two; windows and times go up and down between two samples.
+/// - A rate covers the last 0.3 s (`ls`) to a second; that of ss covers the time between its two outputs.
 const BANDS: [(&str, f64); 7] = [
     ("send buffer", 0.0),
     ("receive buffer", 0.0),
@@ -33,7 +34,7 @@ const BANDS: [(&str, f64); 7] = [
 /// A view's figures of the connection, by the names of [`BANDS`]: bytes, microseconds, bit/s.
 type Figures = BTreeMap<&'static str, f64>;
 
-/// The sender's end, as ss(8) shows it.
+/// The sender's figures in ss(8).
 struct Kernel {
     at: Instant,
     acked: f64,
@@ -70,7 +71,7 @@ impl Kernel {
     }
 }
 
-/// The figures of a connection in the JSON of `ls`, `top` and `explain`.
+/// Reads the figures of a connection from the JSON of `ls`, `top` and `explain`.
 fn of_json(one: &Value) -> Figures {
     let figure = |key: &str| one[key].as_f64().unwrap_or_else(|| panic!("no {key} in {one}"));
     [
@@ -85,7 +86,7 @@ fn of_json(one: &Value) -> Figures {
     .into()
 }
 
-/// The newest figures of the graphs that the page draws of one connection.
+/// Reads the newest figures of the page's graphs of one connection.
 fn of_page(event: &Value) -> Option<Figures> {
     let graphs = event["opened"]["graphs"].as_array()?;
     let newest = |title: &str, name: &str| {
@@ -104,7 +105,7 @@ fn of_page(event: &Value) -> Option<Figures> {
     Some(figures.into())
 }
 
-/// Each figure of a view that is not what the kernel said before and after it.
+/// Returns the figures of a view that lie outside the kernel's before and after it.
 fn differences(before: &Kernel, seen: &Figures, after: &Kernel) -> Vec<String> {
     let rate = (after.acked - before.acked) * 8.0 / (after.at - before.at).as_secs_f64();
     let outside = |(name, band): &(&str, f64)| {
@@ -114,13 +115,13 @@ fn differences(before: &Kernel, seen: &Figures, after: &Kernel) -> Vec<String> {
             name => (before.figures[name], after.figures[name]),
         };
         let (least, most) = (one.min(other) * (1.0 - band), one.max(other) * (1.0 + band));
-        // Figures for people are rounded to whole microseconds.
+        // The views round to whole microseconds.
         (seen < least - 1.0 || seen > most + 1.0).then(|| format!("{name}: {seen}, by ss {least} to {most}"))
     };
     BANDS.iter().filter_map(outside).collect()
 }
 
-/// Whether nothing happened to the connection between two looks.
+/// Whether the connection was steady between two outputs of ss.
 fn is_steady(before: &Kernel, after: &Kernel) -> bool {
     ["RTT", "cwnd"].iter().all(|name| {
         let (one, other) = (before.figures[name], after.figures[name]);
@@ -128,7 +129,7 @@ fn is_steady(before: &Kernel, after: &Kernel) -> bool {
     })
 }
 
-/// Holds a view to what the kernel says around it.
+/// Asserts that a view agrees with the kernel's figures before and after it.
 fn agree(what: &str, kernel: impl Fn() -> Kernel, mut view: impl FnMut() -> Figures) {
     let (start, mut judged) = (Instant::now(), Vec::new());
     loop {
@@ -145,20 +146,20 @@ fn agree(what: &str, kernel: impl Fn() -> Kernel, mut view: impl FnMut() -> Figu
     }
 }
 
-/// The JSON of a command that succeeds.
+/// Returns the JSON of a command, which must succeed.
 fn answer(arguments: &[&str]) -> Value {
     let output = run(arguments);
     assert!(output.status.success(), "{output:?}");
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// The sample of that name.
+/// Returns the sample of that name.
 fn sample(text: &str, name: &str) -> f64 {
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     line.unwrap_or_else(|| panic!("no {name} in {text}")).parse().unwrap()
 }
 
-/// Holds the metrics, which are sums over what the daemon sizes, to those of the list.
+/// Asserts that the metrics, which are sums over the tuned connections, agree with the list.
 fn sums_agree(socket: &str, list: impl Fn() -> Value) {
     let sized = |key: &str| {
         let list = list();
@@ -169,7 +170,7 @@ fn sums_agree(socket: &str, list: impl Fn() -> Value) {
     for (metric, key, band) in [
         ("bufwise_memory_allowed_bytes{direction=\"send\"}", "send_buffer_bytes", 0.01),
         ("bufwise_memory_allowed_bytes{direction=\"receive\"}", "receive_buffer_bytes", 0.01),
-        // The writer fills what is acknowledged, 64 KB at a time of some 500.
+        // The writer refills acknowledged memory, 64 KB at a time of some 500.
         ("bufwise_memory_held_bytes{direction=\"send\"}", "send_queued_bytes", 0.3),
         ("bufwise_memory_waste_bytes", "waste_bytes", 0.3),
     ] {
@@ -192,8 +193,8 @@ fn root_every_view_says_what_the_kernel_says_of_a_connection() {
     if bufwise_trial::program("ss").is_none() {
         return;
     }
-    // A buffer of 256 KiB over a path of 100 KB: the path is full, a queue of 60 ms stands, and a loss comes each six seconds,
-    // after which CUBIC's window moves for three.
+    // A buffer of 256 KiB over a path of 100 KB: the path is full with a queue of 60 ms. A loss comes every six
+    // seconds, and CUBIC's window changes for three seconds after it.
     let path = PathSpec {
         rate: Some("20mbit".parse().unwrap()),
         rtt: "40ms".parse().unwrap(),

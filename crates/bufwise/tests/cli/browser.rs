@@ -19,7 +19,7 @@ use crate::connections::Pair;
 use crate::run::within;
 use crate::web::Web;
 
-/// For an answer of the browser, which takes its time on a machine that does much besides.
+/// Longest time for an answer of the browser, which is slow on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(100);
 
 /// A browser with one page.
@@ -30,17 +30,17 @@ pub(crate) struct Browser {
     last: u64,
     /// The page's session.
     session: Option<String>,
-    /// Its reports so far.
+    /// The page's events so far.
     events: Vec<Value>,
     _profile: TempDir,
 }
 
 impl Browser {
-    /// `None`, the test skipped, where there is none.
+    /// `None`, and the test skipped, without Chromium.
     pub(crate) fn start() -> Option<Self> {
         let program = bufwise_trial::program("chromium")?;
         let profile = tempfile::tempdir().unwrap();
-        // The protocol wants descriptors 3 and 4.
+        // The protocol uses descriptors 3 and 4.
         let mut command = Command::new("sh");
         command.args(["-c", "exec \"$@\" 3<&0 4>&1 </dev/null >/dev/null 2>/dev/null", "sh"]).arg(program);
         command.arg(format!("--user-data-dir={}", profile.path().display())).args([
@@ -83,12 +83,12 @@ impl Browser {
         Some(browser)
     }
 
-    /// Does something, and waits until it is done.
+    /// Calls a method of the protocol, and waits for its result; fails on an error.
     pub(crate) fn call(&mut self, method: &str, parameters: &Value) -> Value {
         self.ask(method, parameters).unwrap_or_else(|error| panic!("{method}: {error}"))
     }
 
-    /// Does something, or tells the browser's error.
+    /// Calls a method of the protocol; returns its result, or the browser's error.
     fn ask(&mut self, method: &str, parameters: &Value) -> Result<Value, Value> {
         self.last += 1;
         let mut message = json!({ "id": self.last, "method": method, "params": parameters });
@@ -107,7 +107,7 @@ impl Browser {
         }
     }
 
-    /// The value of an expression of the page.
+    /// Returns the value of an expression in the page.
     pub(crate) fn value(&mut self, expression: &str) -> Value {
         let parameters = json!({ "expression": expression, "awaitPromise": true, "returnByValue": true });
         let result = self.call("Runtime.evaluate", &parameters);
@@ -115,7 +115,7 @@ impl Browser {
         result["result"]["value"].clone()
     }
 
-    /// Waits until an expression of the page holds. It does not while there is no page, between two of them.
+    /// Waits until an expression holds in the page. Between two pages it does not hold.
     pub(crate) fn until(&mut self, condition: &str) {
         let parameters = json!({ "expression": format!("Boolean({condition})") });
         within(PATIENCE, condition, || {
@@ -127,7 +127,7 @@ impl Browser {
         self.call("Page.navigate", &json!({ "url": url }));
     }
 
-    /// Presses a key: its name, and the text that it writes.
+    /// Presses a key, given by its name and the text that it writes.
     fn press(&mut self, key: &str, text: &str) {
         let code = if key == "Enter" { 13 } else { 0 };
         for kind in ["keyDown", "keyUp"] {
@@ -144,7 +144,7 @@ impl Browser {
         self.call("Emulation.setDeviceMetricsOverride", &size);
     }
 
-    /// The screen's picture, in base64 and as a file to look at.
+    /// Returns a picture of the screen, in base64, and keeps it as a file.
     pub(crate) fn shot(&mut self, name: &str) -> String {
         let shot = self.call("Page.captureScreenshot", &json!({ "format": "png" }));
         let data = shot["data"].as_str().unwrap().to_owned();
@@ -152,7 +152,7 @@ impl Browser {
         data
     }
 
-    /// The number of colours and the mean brightness (0 to 255) of what the screen shows, which stays as a file to look at.
+    /// Returns the number of colours and the mean brightness (0 to 255) of the screen, and keeps its picture as a file.
     fn picture(&mut self, name: &str) -> (u64, u64) {
         let data = self.shot(&format!("web-{name}"));
         let seen = self.value(&format!(
@@ -166,7 +166,7 @@ impl Browser {
         (seen[0].as_u64().unwrap(), seen[1].as_u64().unwrap())
     }
 
-    /// Errors, warnings and violations that the page caused so far.
+    /// Returns the errors, warnings and violations of the page so far.
     pub(crate) fn complaints(&self) -> Vec<&Value> {
         let is_complaint = |event: &&Value| {
             let complaints = ["Runtime.exceptionThrown", "Runtime.consoleAPICalled", "Log.entryAdded"];
@@ -175,7 +175,7 @@ impl Browser {
         self.events.iter().filter(is_complaint).collect()
     }
 
-    /// The URLs of all requests so far.
+    /// Returns the URLs of all requests so far.
     pub(crate) fn requests(&self) -> Vec<&str> {
         let sent = self.events.iter().filter(|event| event["method"] == "Network.requestWillBeSent");
         sent.filter_map(|event| event["params"]["request"]["url"].as_str()).collect()
@@ -189,7 +189,7 @@ impl Drop for Browser {
     }
 }
 
-/// Writes a picture, which comes in base64.
+/// Writes a picture, given in base64.
 pub(crate) fn keep(path: &Path, data: &str) {
     let file = std::fs::File::create(path).unwrap();
     let mut decoder = Command::new("base64");
@@ -198,7 +198,7 @@ pub(crate) fn keep(path: &Path, data: &str) {
     assert!(decoder.wait().unwrap().success());
 }
 
-/// A transfer of some Mbit/s, which leaves the processors to the browser, until it is dropped.
+/// A transfer of some Mbit/s, slow enough to leave the processors to the browser. Ends when dropped.
 struct Trickle {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
@@ -233,7 +233,7 @@ impl Drop for Trickle {
     }
 }
 
-/// A process with a name that is markup, which holds a connection until it is dropped.
+/// A process whose name is markup, and which holds a connection. Ends when dropped.
 struct Holder(Child);
 
 impl Holder {
@@ -251,7 +251,7 @@ impl Drop for Holder {
     }
 }
 
-/// An expression of the page: the text of a row's cell below a title, for the row of that peer.
+/// Returns an expression for the text of a cell: in the row of that peer, below that title.
 fn cell(peer: &str, title: &str) -> String {
     format!(
         "[...document.querySelectorAll('#rows tr')].find(row => row.cells[0].textContent === '{peer}')\
@@ -290,7 +290,7 @@ fn the_page_shows_a_live_connection_in_light_and_dark_and_complains_of_nothing()
     let requests = browser.requests();
     assert!(requests.iter().all(|url| url.starts_with(&own) || url.starts_with("data:")), "{requests:?}");
 
-    // Loaded again, it finds its token.
+    // After a reload the page still has its token.
     browser.call("Page.reload", &json!({}));
     browser.until(&format!("/^[\\d.]+[KMG]?$/.test({})", cell(&peer, "RATE")));
     assert_eq!(browser.value("location.search"), "");

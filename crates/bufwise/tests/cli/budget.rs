@@ -1,4 +1,4 @@
-//! The picture of a daemon's memory: the same in every view, with the cause of pressure, and with those that have no room.
+//! A daemon's memory: all views show the same, with the cause of pressure and the connections without room.
 
 use std::net::{TcpListener, TcpStream};
 use std::process::Child;
@@ -23,7 +23,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// Each writes so many bytes, or waits until it can.
+    /// Makes connections, each of which writes `bytes`, or waits until it can.
     fn new(connections: usize, bytes: usize) -> Self {
         let (net, group) = (Net::new(), TestGroup::new());
         let listener = net.inside(|| TcpListener::bind(("127.0.0.1", PORT)).unwrap());
@@ -43,7 +43,7 @@ impl Scene {
 
 impl Drop for Scene {
     fn drop(&mut self) {
-        // Writers that wait end with their connections.
+        // Waiting writers end with their connections.
         self.servers.clear();
         let _over = self.shell.kill();
         let _reaped = self.shell.wait();
@@ -60,13 +60,13 @@ fn json(arguments: &[&str]) -> Value {
     serde_json::from_str(&text(arguments)).unwrap()
 }
 
-/// The value of a sample of the metrics.
+/// Returns the value of a sample of the metrics.
 fn sample(metrics: &str, name: &str) -> u64 {
     let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     line.unwrap_or_else(|| panic!("no {name} in {metrics}")).parse::<f64>().unwrap() as u64
 }
 
-/// The figures of both directions, by the metrics' names; those of `ls` and `explain` have the same in JSON.
+/// Returns the figures of both directions from the metrics; the JSON of `ls` and `explain` has the same names.
 fn of_metrics(metrics: &str) -> Vec<[u64; 4]> {
     let of = |direction: &str| {
         ["held", "allowed", "reserved", "budget"]
@@ -93,7 +93,7 @@ fn root_every_view_shows_the_same_memory_and_the_cause_of_pressure() {
     let list = || json(&["ls", "--all", "--json", "--socket", &socket]);
     let explained = || json(&["explain", &format!("127.0.0.1:{PORT}"), "--json", "--socket", &socket]);
     let metrics = || text(&["metrics", "--socket", &socket]);
-    // Without a reader all is still after a while, and silent connections count as idle: from then on figures must be the same.
+    // Without a reader, all connections become silent and count as idle: from then on the figures must not change.
     within(patience(PATIENCE), "the picture stands still", || {
         let is_idle = |one: &Value| one["budget"]["send"]["idle_connections"] == 6;
         let first = list();
@@ -114,7 +114,7 @@ fn root_every_view_shows_the_same_memory_and_the_cause_of_pressure() {
         (event["budget"][0]["held"] == held).then(|| event.clone())
     });
 
-    // The parts sum to the whole, and those who hold the sockets are named.
+    // The parts sum to the whole, and the processes that hold the sockets are named.
     let parts = listed["processes"].as_array().unwrap();
     let sum: u64 = parts.iter().map(|part| part["send_held_bytes"].as_u64().unwrap()).sum();
     assert_eq!(sum, held, "{listed}");
@@ -148,7 +148,7 @@ fn root_every_view_shows_the_same_memory_and_the_cause_of_pressure() {
     assert_eq!(sample(&metrics(), "bufwise_memory_pressure{cause=\"send-held\"}"), 1);
     daemon.says("memory pressure begins: ");
     daemon.says("bufwise ls --budget has that by process and cgroup");
-    // Its end is told, too.
+    // The end of the pressure is reported, too.
     drop(scene);
     daemon.says("memory pressure ends: ");
 }

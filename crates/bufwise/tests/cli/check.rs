@@ -1,4 +1,4 @@
-//! `bufwise check`: a line for each point, with or without privilege, and the status that scripts go by.
+//! `bufwise check`: a line for each point, with or without privilege, and the exit status for scripts.
 
 use std::process::Stdio;
 
@@ -15,7 +15,7 @@ fn point<'a>(report: &'a Value, name: &str) -> &'a Value {
 
 #[test]
 fn every_point_says_how_it_stands_and_what_to_do() {
-    // As root it makes a group for a moment, which others look for.
+    // As root, `check` makes a group for a moment, which would disturb tests that search for groups.
     let _alone = nix::unistd::geteuid().is_root().then(root);
     let output = command(&[&["check", "--json"], &NO_DAEMON[..]].concat()).output().unwrap();
     let report: Value = serde_json::from_slice(&output.stdout).expect("it is JSON, whatever is missing");

@@ -1,4 +1,4 @@
-//! Processes give up what their work does not need, before a peer can talk to them.
+//! Processes drop the rights that they do not need, before a peer can reach them.
 
 use std::fs;
 use std::net::TcpListener;
@@ -10,19 +10,19 @@ use nix::sys::signal::Signal;
 use crate::run::command;
 use crate::serve::{Running, directory, line_of};
 
-/// The field of a `/proc/PID/status`.
+/// Returns a field of `/proc/PID/status`.
 fn field<'a>(status: &'a str, name: &str) -> &'a str {
     let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("the kernel tells");
     line.trim_start_matches(':').trim()
 }
 
-/// The status of each thread of a process.
+/// Returns the status of each thread of a process.
 fn threads(pid: u32) -> Vec<String> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     tasks.map(|task| fs::read_to_string(task.unwrap().path().join("status")).unwrap()).collect()
 }
 
-/// A transfer whose server has not said a word yet.
+/// A transfer whose server has not sent its greeting yet.
 struct Waiting(Child);
 
 impl Waiting {

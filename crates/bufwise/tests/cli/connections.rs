@@ -1,4 +1,4 @@
-//! Real connections to look at: on loopback, in a namespace, over an emulated path.
+//! Real connections for the tests: on loopback, in a namespace, over an emulated path.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::run::command;
 
-/// Where no daemon listens, so that what is seen does not depend on the machine.
+/// A socket at which no daemon listens, so that the output does not depend on the machine.
 pub(crate) const NO_DAEMON: [&str; 2] = ["--socket", "/nonexistent/bufwise/control"];
 
 /// Both ends of a connection.
@@ -29,13 +29,13 @@ impl Pair {
         Self { client, server }
     }
 
-    /// The server's address: it names this connection and, its port being fresh, hardly any other.
+    /// The server's address. Its port is fresh, so it identifies the connection.
     pub(crate) fn address(&self) -> SocketAddr {
         self.client.peer_addr().unwrap()
     }
 }
 
-/// A transfer that goes on until the value is dropped.
+/// A transfer that goes on until it is dropped.
 pub(crate) struct Transfer {
     stop: Arc<AtomicBool>,
     client: TcpStream,
@@ -43,7 +43,7 @@ pub(crate) struct Transfer {
 }
 
 impl Transfer {
-    /// From the client to the server, as fast as it goes.
+    /// Starts a transfer from the client to the server, at full rate.
     pub(crate) fn start(pair: &Pair) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let (mut client, mut server) = (pair.client.try_clone().unwrap(), pair.server.try_clone().unwrap());
@@ -69,12 +69,12 @@ impl Drop for Transfer {
     }
 }
 
-/// The words that keep a command from asking this machine's daemon.
+/// Returns the arguments that keep a command from asking this machine's daemon.
 fn without_daemon(arguments: &[&str]) -> &'static [&'static str] {
     if arguments[0] == "check" { &NO_DAEMON } else { &["--no-daemon"] }
 }
 
-/// The JSON that a command writes to its standard output, which is all it writes.
+/// Returns the JSON that a command writes to standard output, without any other output.
 pub(crate) fn json(arguments: &[&str]) -> Value {
     let output = command(&[arguments, without_daemon(arguments)].concat()).output().unwrap();
     let error = String::from_utf8_lossy(&output.stderr);
@@ -82,26 +82,26 @@ pub(crate) fn json(arguments: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).expect("it is JSON")
 }
 
-/// The connection in a list whose own address is `local`.
+/// Returns the connection of a list whose local address is `local`.
 pub(crate) fn find(list: &Value, local: SocketAddr) -> &Value {
     let local = local.to_string();
     let all = list["connections"].as_array().expect("there is a list");
     all.iter().find(|one| one["local"] == *local).unwrap_or_else(|| panic!("{local} is missing: {list}"))
 }
 
-/// The program run by a user without any privilege; `None` where this process has none to give up.
+/// Runs the program as a user without any privilege; `None` if this process has no privilege to drop.
 pub(crate) fn unprivileged(arguments: &[&str]) -> Option<Output> {
     nix::unistd::geteuid().is_root().then(|| {
         let mut command = Command::new("setpriv");
         command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all"]);
-        // The program may lie where that user cannot go: it is started through a descriptor that is open already.
+        // That user may not reach the program's path, so it is started through a descriptor that is already open.
         let program = std::fs::File::open(env!("CARGO_BIN_EXE_bufwise")).unwrap();
         command.args(["--", "/proc/self/fd/0"]).args(arguments).stdin(program);
         command.output().expect("setpriv is part of util-linux")
     })
 }
 
-/// A listener in a daemon's place: one client, one reply.
+/// A listener in place of a daemon: one client, one reply.
 pub(crate) struct FakeDaemon {
     path: String,
     _directory: tempfile::TempDir,
@@ -128,7 +128,7 @@ impl FakeDaemon {
         &self.path
     }
 
-    /// The request that came.
+    /// Returns the request received.
     pub(crate) fn heard(self) -> String {
         self.thread.join().unwrap().trim_end().to_owned()
     }

@@ -1,5 +1,5 @@
-//! `bufwise daemon`: what it adopts, tunes, notices and puts back. Every test has a network namespace and a cgroup of
-//! its own; none but the dry run looks at the host's.
+//! `bufwise daemon`: adoption, tuning, changes by others, and restoring. Every test has a network namespace and a
+//! cgroup of its own; only the dry run looks at the host's.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::place::{Daemon, Net, RMEM, TestGroup};
 use crate::run::{eventually, only_error, patience, root, run};
 
-/// Buffer size that `fixed:80KiB` leads to: the kernel doubles it.
+/// Buffer size under `fixed:80KiB`: the kernel doubles it.
 const FIXED: u32 = 2 * 80 * 1_024;
 
 fn config(text: &str) -> (tempfile::TempDir, String) {
@@ -39,7 +39,7 @@ fn a_wrong_configuration_is_named_with_its_line() {
 
 #[test]
 fn sizes_that_make_no_sense_and_a_file_that_cannot_be_read_again_are_refused() {
-    // With this group no daemon starts, whatever else is accepted.
+    // No daemon starts with this group, even if all other settings are accepted.
     let nowhere = ["--cgroup", "/bufwise-no-such-group"];
     for (text, words) in [
         ("memory = 5", "text in quotes"),
@@ -88,7 +88,7 @@ fn root_existing_connections_in_two_namespaces_are_tuned_and_given_back() {
     eventually("the transfer in the other namespace is sized", || sized(&other));
     assert!(net.rmem().ends_with(" 67108864") && other.rmem() == net.rmem(), "{}", other.rmem());
 
-    // One daemon at a socket.
+    // Only one daemon may use a socket.
     let second = run(&["daemon", "--cgroup", &group.path(), "--socket", &daemon.socket()]);
     assert!(only_error(&second, 1).contains("running already"));
     let listed = run(&["ls", "--all", "--json", "--socket", &daemon.socket()]);
@@ -96,7 +96,7 @@ fn root_existing_connections_in_two_namespaces_are_tuned_and_given_back() {
     let tuned = listed["connections"].as_array().unwrap();
     assert!(tuned.iter().any(|one| one["tuned"]["send_buffer_bytes"] == FIXED), "{listed}");
 
-    // The administrator's value is noticed, stays, and is not raised again.
+    // A value set by the administrator is noticed and kept, and is not raised again.
     other.set_rmem("4096 131072 7000001");
     daemon.says("net.ipv4.tcp_rmem = 4096 131072 7000001 in network namespace");
     daemon.hears("WATCHDOG=1");
@@ -105,13 +105,13 @@ fn root_existing_connections_in_two_namespaces_are_tuned_and_given_back() {
     daemon.hears("STOPPING=1");
     assert_eq!((net.rmem().as_str(), other.rmem().as_str()), (RMEM, "4096 131072 7000001"));
     assert!(!std::path::Path::new(&daemon.socket()).exists());
-    // The buffers are no longer locked: autotuning goes on.
+    // The buffers are no longer locked, so autotuning goes on.
     eventually("buffers are the kernel's", || {
         [&net, &other].iter().all(|net| net.connections().iter().all(|one| one.mem.sndbuf != FIXED))
     });
 }
 
-/// How long a connection in a network namespace that is made while a daemon runs waits for the raised maximum.
+/// Makes a network namespace while a daemon runs; returns the time until the maximum is raised for a connection there.
 fn raised_in_a_new_namespace() -> Duration {
     let (net, group) = (Net::new(), TestGroup::new());
     let _daemon = Daemon::ready(&net, &["--cgroup", &group.path()]);
@@ -122,7 +122,7 @@ fn raised_in_a_new_namespace() -> Duration {
     began.elapsed()
 }
 
-/// On every kernel, also where software emulates the machine.
+/// Runs on every kernel, also on an emulated machine.
 #[test]
 fn root_a_connection_in_a_new_namespace_has_its_bounds_raised() {
     let Some(_alone) = root() else { return };
@@ -133,7 +133,7 @@ fn root_a_connection_in_a_new_namespace_has_its_bounds_raised() {
 fn root_a_connection_in_a_new_namespace_need_not_wait_for_the_next_look() {
     let Some(_alone) = root() else { return };
     let waited = raised_in_a_new_namespace();
-    // The daemon looks for namespaces every five seconds anyway.
+    // The periodic search for namespaces takes up to five seconds.
     assert!(waited < Duration::from_millis(4_500), "{waited:?}");
 }
 
@@ -159,7 +159,7 @@ fn root_a_new_configuration_is_taken_in_and_a_wrong_one_is_not() {
     daemon.hears("READY=1");
     eventually("the new size is set", || has(2 * 96 * 1_024));
 
-    // The same rule with other bounds: what was set before is known as ours, and is sized on.
+    // The same rule with other bounds: buffers set before are recognised as ours, and sized further.
     fs::write(&path, "policy = \"fixed:96KiB\"\nmemory = \"64MiB\"\nraise-caps = false\n").unwrap();
     daemon.signal(Signal::SIGHUP);
     daemon.hears("READY=1");
@@ -175,7 +175,7 @@ fn root_signals_while_programs_are_loaded_do_not_end_the_daemon() {
     let Some(_alone) = root() else { return };
     let (net, group) = (Net::new(), TestGroup::new());
     let mut daemon = Daemon::ready(&net, &["--cgroup", &group.path(), "--policy", "abt,sobas"]);
-    // From the first reload to the end of the third one a signal waits at any time.
+    // From the first reload to the end of the third, a signal is always pending.
     let mut told = String::new();
     daemon.signal(Signal::SIGHUP);
     while told.matches("READY=1").count() < 3 {
@@ -225,7 +225,7 @@ fn root_a_command_that_is_run_tuned_inside_what_a_daemon_tunes_is_the_commands_o
         "exec {} run --policy fixed:120KiB --json {} -- iperf3 -c 127.0.0.1 -t {} -b 100M",
         env!("CARGO_BIN_EXE_bufwise"),
         report.display(),
-        // Two daemons begin meanwhile.
+        // Two daemons start in this time.
         patience(Duration::from_secs(4)).as_secs()
     );
     let mut client = group.spawn(&net, &client);
@@ -244,7 +244,7 @@ fn root_a_command_that_is_run_tuned_inside_what_a_daemon_tunes_is_the_commands_o
         assert!(!of("peer").is_empty() && of("local").iter().any(|one| !one["tuned"].is_null()), "{listed}");
     };
     is_the_commands(&daemon);
-    // A daemon that starts later finds it.
+    // A daemon that starts later treats the connection in the same way.
     daemon.signal(Signal::SIGTERM);
     assert_eq!(daemon.wait().code(), Some(0), "{}", daemon.log());
     let daemon = Daemon::ready(&net, &own);
@@ -269,14 +269,14 @@ fn root_after_a_burst_a_silent_connections_buffers_are_small_again() {
     let _daemon = Daemon::ready(&net, &["--cgroup", &group.path(), "--policy", "abt,drs"]);
     let listener = net.inside(|| TcpListener::bind("127.0.0.1:5201").unwrap());
     let burst = 20_000_000;
-    // A burst for each line that it is sent.
+    // The script sends a burst for each line that it receives.
     let script = format!(
         "exec bash -c 'exec 3<>/dev/tcp/127.0.0.1/5201; while read -r <&3; do head -c {burst} /dev/zero >&3; done'"
     );
     let mut client = group.spawn(&net, &script);
     let (mut server, _) = listener.accept().unwrap();
     server.set_read_timeout(Some(patience(Duration::from_secs(10)))).unwrap();
-    // None before it has moved data.
+    // No limits are known before the connection has moved data.
     let limits = || {
         let all = net.connections();
         let client = all.iter().find(|one| one.peer.port() == 5201);
@@ -284,16 +284,16 @@ fn root_after_a_burst_a_silent_connections_buffers_are_small_again() {
     };
     let grown = |(send, receive): (u32, u32)| send > 500_000 && receive > 300_000;
     let mut bursts = 0;
-    // Over loopback a window of congestion grows while the machine lets both ends run: one burst nearly always does.
+    // Over loopback cwnd grows while both ends get the processor: one burst nearly always suffices.
     while !grown(limits()) {
         bursts += 1;
         assert!(bursts <= 20, "the bursts have not grown them: {:?}", limits());
         server.write_all(b"\n").unwrap();
         server.read_exact(&mut vec![0; burst]).unwrap();
     }
-    // Silent for 2 s, then the next sweep, which may be 2 s away: 4 s; twice as long on a busy machine.
+    // 2 s of silence, then up to 2 s until the next sweep: 4 s; twice as long on a busy machine.
     let began = Instant::now();
-    // Behind the window that was offered, 64 KB, an eighth stays as room.
+    // Room for the offered window of 64 KB stays, and an eighth more.
     let idle = 2 * 65_536;
     while !(limits().0 <= idle && limits().1 <= idle + idle / 8 + 4_096) {
         assert!(began.elapsed() < patience(Duration::from_secs(8)), "{:?}", limits());
@@ -314,7 +314,7 @@ fn root_a_dry_run_changes_nothing() {
     daemon.says("would be sized, up to 81.9 KB");
     assert!(net.connections().iter().all(|one| one.mem.sndbuf != FIXED && one.mem.rcvbuf != FIXED));
     assert_eq!(net.rmem(), RMEM);
-    // The whole host may be watched as well: in a dry run alone, or others would notice.
+    // The whole host may be watched, too: here in a dry run only, or other tests would be affected.
     let before = fs::read_to_string("/proc/sys/net/ipv4/tcp_rmem").unwrap();
     let mut whole = Daemon::ready(&net, &["--dry-run"]);
     whole.says("dry run on the whole host");
@@ -352,8 +352,8 @@ fn root_fifty_connections_stay_within_the_budget() {
         let millis = (sample["t"].as_f64().unwrap() * 1e3) as u64;
         *held.entry(millis).or_default() += sample["wmem_queued"].as_f64().unwrap();
     }
-    // Newcomers are counted after a tenth of a second, and no queue is smaller than one segment of 64 KB on its way: a
-    // fifth of the budget is room for both.
+    // New connections count after a tenth of a second, and no queue is smaller than one segment of 64 KB: a fifth of
+    // the budget allows for both.
     let peak = held.values().copied().fold(0.0, f64::max);
     assert!((1e6..1.2 * 6.0 * 1_048_576.0).contains(&peak), "{peak} of 6 MiB; {log}");
     assert!(report["goodput_bps"].as_f64().unwrap() > 100e6, "{} {log}", report["goodput_bps"]);

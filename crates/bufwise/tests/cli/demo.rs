@@ -1,4 +1,4 @@
-//! `bufwise demo`: iperf3, unmodified, real kernel TCP, and the gain that it is there to show.
+//! `bufwise demo`: unmodified iperf3 over the kernel's TCP, and the gain that the demo shows.
 
 use std::fs;
 use std::process::Stdio;
@@ -20,10 +20,10 @@ fn number(result: &Value, key: &str) -> f64 {
     result[key].as_f64().unwrap_or_else(|| panic!("no number {key} in {result}"))
 }
 
-/// The rows in which one end is tuned.
+/// Names of the rows in which one end is tuned.
 const FIT: [&str; 2] = ["fit at the sender", "fit at the receiver"];
 
-/// The quick demo's report and table.
+/// Runs the quick demo; returns its report and its table.
 fn quick(json: &str, plot: &str) -> (Value, String) {
     let output = run(&["demo", "--quick", "--json", json, "--plot", plot]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -31,8 +31,8 @@ fn quick(json: &str, plot: &str) -> (Value, String) {
     (report, String::from_utf8(output.stdout).unwrap())
 }
 
-/// Why a run before the deep queue, whose figures are judged closely, is not to be trusted; the demo says so itself. A
-/// shallow queue overflows at any stall of 5 ms, so few runs there are valid on a shared machine: its band is wide.
+/// Returns why a run with the deep queue is invalid, as the demo itself reports. Runs with the shallow queue are not
+/// checked: it overflows at any stall of 5 ms, so few runs are valid on a shared machine, and its band is wide instead.
 fn why_any_invalid(report: &Value) -> Option<String> {
     let judged = [&FIT[..], &["kernel, CUBIC"]].concat();
     judged.iter().find_map(|method| why_invalid(result(report, "deep queue", method)))
@@ -46,8 +46,8 @@ fn root_fit_at_one_end_is_far_faster_than_small_buffers_and_far_quicker_than_a_f
     let (json, plot) = (json.to_str().unwrap(), plot.to_str().unwrap());
     let (report, table) = until_valid(|| quick(json, plot), |(report, _)| why_any_invalid(report));
     assert_eq!(report["results"].as_array().unwrap().len(), 8);
-    // Ideal are 6 and 7 times as much. On a shared machine a stall's drops may cost half of the rate before a shallow
-    // queue, and a sender that is not given the processor in time some of it before a deep one.
+    // The ideal is 6 and 7 times as much. On a shared machine, drops after a stall may cost half of the rate with a
+    // shallow queue, and a sender that waits for the processor loses some of the rate with a deep one.
     for (path, times) in [("shallow queue", 2.0), ("deep queue", 4.0)] {
         let small = number(result(&report, path, "64 KB buffers"), "goodput_bps");
         assert!((9e6..17e6).contains(&small), "64 KB a round trip are 10 to 16 Mbit/s: {small}");
@@ -58,9 +58,10 @@ fn root_fit_at_one_end_is_far_faster_than_small_buffers_and_far_quicker_than_a_f
         }
     }
     let rtt = |method| number(result(&report, "deep queue", method), "rtt_mean_ms");
-    // The path has 50 ms. CUBIC fills a queue of 480 in ten seconds, a third of it on the mean of the quick form's six.
+    // The base round trip is 50 ms. CUBIC fills a queue of 480 ms within ten seconds, and on the mean a third of it in
+    // the six of the quick form.
     for method in FIT {
-        // 52 where nothing stalls; a pause too short to count leaves some more.
+        // 52 without stalls; pauses too short to count add some.
         assert!((50.0..75.0).contains(&rtt(method)), "{method}: {}", rtt(method));
         assert!(rtt("kernel, CUBIC") > 1.5 * rtt(method), "{}", rtt("kernel, CUBIC"));
         assert!(table.contains(method), "{table}");

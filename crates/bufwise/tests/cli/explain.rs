@@ -1,4 +1,4 @@
-//! `bufwise explain`: the sentence that fits the case, and nothing where there is nothing.
+//! `bufwise explain`: the right sentence for each case, and none without a cause.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -29,7 +29,7 @@ fn what_is_no_address_is_wrong_usage() {
 
 #[test]
 fn without_such_a_connection_one_line_says_so() {
-    // A port that was free a moment ago, at an address that nobody else on loopback uses.
+    // A port that was free a moment ago, at a loopback address that no other test uses.
     let free = TcpListener::bind("127.77.1.2:0").unwrap().local_addr().unwrap().to_string();
     assert!(
         only_error(&run(&["explain", &free, "--no-daemon"]), 1)
@@ -149,7 +149,7 @@ fn a_rate_that_a_daemon_holds_is_told_or_why_it_is_the_kernels() {
     }
 }
 
-/// 100 Mbit/s and 40 ms: a BDP of half a megabyte.
+/// A path of 100 Mbit/s and 40 ms: the BDP is half a megabyte.
 fn path() -> PathSpec {
     PathSpec {
         rate: Some("100mbit".parse().unwrap()),
@@ -159,7 +159,7 @@ fn path() -> PathSpec {
     }
 }
 
-/// A connection from host A to host B, its client prepared before it connects.
+/// Connects host A to host B; `prepare` is applied to the client's socket before.
 fn across(testbed: &Testbed, prepare: fn(&socket2::Socket)) -> Pair {
     let hosts = &testbed.hosts[0];
     let listener = hosts.b.run(|| TcpListener::bind("198.18.0.2:0")).unwrap().unwrap();
@@ -191,10 +191,10 @@ fn root_a_small_send_buffer_on_a_long_path_is_named_with_who_set_it() {
     assert_eq!(one["application_set_send_buffer"], true);
     assert!(one["send_need_bytes"].as_u64() > Some(32_768), "{one}");
     assert!(one["advice"].as_str().unwrap().contains("SO_SNDBUF"), "{one}");
-    // The path gives 95 Mbit/s, and the limit alone 6. A writer begins a buffer of 64 KB whenever less than the limit is
-    // queued and goes on filling it: two to three of those are under way (26 and 39 Mbit/s; 34 measured).
+    // The path carries 95 Mbit/s, and the limit alone would allow 6. The writer begins a buffer of 64 KB whenever less
+    // than the limit is queued, and fills it: two to three of them are in flight (26 and 39 Mbit/s; 34 measured).
     assert!((20e6..50e6).contains(&one["goodput_bps"].as_f64().unwrap()), "{one}");
-    // The least is never less than the path's, and a quiet moment comes within a second.
+    // The smallest round trip is at least the path's, and a moment without a queue comes within a second.
     assert!((0.04..0.045).contains(&one["min_rtt_s"].as_f64().unwrap()), "{one}");
     let sentence = "Its send buffer may hold 32.8 KB (set by the program itself), less than the";
     assert!(text.contains(sentence), "{text}");
@@ -239,7 +239,7 @@ fn root_a_program_that_reads_slowly_is_the_limit_at_both_ends() {
     let pair = across(&testbed, |_| {});
     let (client, server) = (pair.client.try_clone().unwrap(), pair.server.try_clone().unwrap());
     let writer = std::thread::spawn(move || while (&client).write_all(&[7; 65_536]).is_ok() {});
-    // As `curl --limit-rate` reads: 16 Mbit/s, in pieces.
+    // Reads as `curl --limit-rate` does: 16 Mbit/s, in pieces.
     let reader = std::thread::spawn(move || {
         let mut piece = vec![0; 20_000];
         while (&server).read(&mut piece).is_ok_and(|count| count > 0) {
@@ -275,7 +275,7 @@ fn root_a_program_that_reads_slowly_is_the_limit_at_both_ends() {
     reader.join().unwrap();
 }
 
-/// A path whose queue holds half a second.
+/// A path with a queue of half a second.
 fn bloated() -> PathSpec {
     PathSpec {
         rate: Some("20mbit".parse().unwrap()),
@@ -302,7 +302,7 @@ fn root_a_queue_that_stands_is_seen_by_the_receiver() {
         assert_eq!(one["fit_would"]["here"], "queue", "{one}");
         assert!(one["sentences"].to_string().contains("in a queue"), "{one}");
     }
-    // 20 Mbit/s over 60 ms are 150 KB, whatever the queue makes of the round trip.
+    // 20 Mbit/s over 60 ms are 150 KB: the queue's part of the round trip must not count.
     let need = find(&report, pair.address())["receive_need_bytes"].as_u64().unwrap();
     assert!(need < 4 * 200_000, "{need}");
 }

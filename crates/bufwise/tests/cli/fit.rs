@@ -1,4 +1,4 @@
-//! `fit` over an emulated path with a queue of 480 ms: an unmodified transfer keeps its rate, and the queue stays empty.
+//! `fit` over an emulated path with a queue of 480 ms: an unmodified program keeps its rate, and the queue stays empty.
 
 use std::fs;
 
@@ -6,11 +6,12 @@ use serde_json::Value;
 
 use crate::run::{root, run, until_valid};
 
-/// The command without privilege, whose binary another user may not be able to reach by its path.
+/// Runs the program without privilege, through a descriptor, for another user may not reach its path.
 const AS_NOBODY: &str =
     "setpriv --reuid=65534 --regid=65534 --clear-groups --inh-caps=-all -- /proc/self/fd/9";
 
-/// iperf3 for 4 s from a CUBIC sender over 50 Mbit/s and 40 ms; the words before the server and before the client.
+/// Runs iperf3 for 4 s from a CUBIC sender over 50 Mbit/s and 40 ms. The arguments are put before the server's and the
+/// client's command; returns the report.
 fn transfer(server: &str, client: &str) -> Value {
     let attempt = || {
         let file = tempfile::NamedTempFile::new().unwrap();
@@ -27,13 +28,14 @@ fn transfer(server: &str, client: &str) -> Value {
     until_valid(attempt, stalled)
 }
 
-/// Pauses of the emulator matter little to a queue of 480 ms: of 4 s, a fifth of a second may be lost.
+/// Returns why a run is invalid. Pauses of the emulator matter little with a queue of 480 ms: a fifth of a second in 4
+/// s is allowed.
 fn stalled(report: &Value) -> Option<String> {
     let paused = report["paused_ms"].as_f64().unwrap_or(f64::MAX);
     (paused > 200.0).then(|| format!("paused for {paused} ms"))
 }
 
-/// Goodput in Mbit/s; mean round trip in ms as the sender has it, once the transfer runs.
+/// Returns the goodput (Mbit/s) and the sender's mean round trip (ms) after the start.
 fn figures(report: &Value) -> (f64, f64) {
     let samples = report["samples"].as_array().unwrap().iter();
     let rtts: Vec<f64> = samples
@@ -44,14 +46,15 @@ fn figures(report: &Value) -> (f64, f64) {
     (report["goodput_bps"].as_f64().unwrap() / 1e6, rtts.iter().sum::<f64>() / rtts.len() as f64 / 1e3)
 }
 
-/// The kernel fills that queue with some hundred milliseconds, unless its slow start ends early. 47.8 Mbit/s of payload are to be
-/// had, less the start.
+/// Without bufwise, the kernel keeps some hundred milliseconds in that queue, unless its slow start ends early. The
+/// capacity is 47.8 Mbit/s in payload; the start costs a part of it.
 fn assert_fits((goodput, rtt): (f64, f64), (without, filled): (f64, f64)) {
     assert!(rtt < 50.0, "{rtt} ms, {filled} ms without");
     assert!(goodput > 0.8 * without, "{goodput} Mbit/s, {without} without");
 }
 
-/// The sender holds 250 KB under way, a quarter more of memory for them, and 128 to 192 KB that are not sent yet.
+/// Asserts the sender's memory: 250 KB are in flight, with a quarter more of memory, and 128 to 192 KB are not sent
+/// yet.
 fn assert_holds_little(report: &Value) {
     let samples = report["samples"].as_array().unwrap().iter().filter(|one| one["host"] == "a");
     let held = samples.filter_map(|one| one["wmem_queued"].as_u64()).max().unwrap();

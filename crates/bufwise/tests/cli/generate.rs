@@ -1,11 +1,11 @@
-//! Manual pages and completions are made from the command line: none is missing, and nothing hidden is in them.
+//! Manual pages and completions are generated from the command line: none is missing, and they show no hidden options.
 
 use std::fs;
 use std::path::Path;
 
 use crate::run::{only_error, run};
 
-/// The commands that the help of a command lists, without the one that is clap's own.
+/// Returns the commands that the help of a command lists, without clap's `help`.
 fn commands(of: &[&str]) -> Vec<String> {
     let output = run(&[of, &["--help"]].concat());
     let text = String::from_utf8(output.stdout).unwrap();

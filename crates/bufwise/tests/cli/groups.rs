@@ -1,5 +1,5 @@
-//! `[[group]]` in the daemon's configuration: each group's connections have its policy, from their birth or since they were
-//! passed on, and the rest has the daemon's own.
+//! `[[group]]` in the daemon's configuration: the connections of a group have its policy, from their begin or since
+//! they were passed on to it; the others have the daemon's own.
 
 use std::fs;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::place::{Daemon, Net, TestGroup, Transfer};
 use crate::run::{eventually, only_error, root, run};
 
-/// Send buffers that `fixed:64KiB` and `fixed:96KiB` lead to: the kernel doubles them.
+/// Send buffers under `fixed:64KiB` and `fixed:96KiB`: the kernel doubles them.
 const OF_GROUP: u32 = 2 * 64 * 1_024;
 const OF_REST: u32 = 2 * 96 * 1_024;
 const REST: &str = "policy = \"fixed:96KiB\"\nmemory = \"64MiB\"\nreceive-memory = \"64MiB\"\n";
@@ -36,7 +36,7 @@ impl Config {
         self.path.to_str().unwrap()
     }
 
-    /// Another one for a daemon that runs; until it has been read.
+    /// Replaces the configuration of a running daemon, and waits until it has been read.
     fn reload(&self, text: &str, daemon: &mut Daemon) {
         fs::write(&self.path, text).unwrap();
         daemon.signal(Signal::SIGHUP);
@@ -50,7 +50,7 @@ fn with_group(cgroup: &str) -> String {
     )
 }
 
-/// Some connection there has a send buffer of the one size, and none of the other.
+/// Whether a connection in `net` has a send buffer of `size`, and none has one of `other`.
 fn sized(net: &Net, size: u32, other: u32) -> bool {
     let all = net.connections();
     all.iter().any(|one| one.mem.sndbuf == size) && all.iter().all(|one| one.mem.sndbuf != other)
@@ -65,7 +65,7 @@ fn listed(daemon: &Daemon) -> Value {
 
 #[test]
 fn groups_that_cannot_be_are_refused_with_the_line() {
-    // With this cgroup no daemon starts, whatever else is accepted.
+    // No daemon starts with this cgroup, even if all other settings are accepted.
     let nowhere = "/bufwise-no-such-group";
     let below = with_group("bufwise-no-such-group/a");
     for (text, words) in [
@@ -108,7 +108,7 @@ fn root_each_group_has_its_own_policy_through_reloads_and_all_is_given_back() {
         let one = net.busiest(&listed(&daemon));
         (one["group"].clone(), one["policy"]["send"].clone())
     };
-    // Programs size a connection from its birth; the list has it once its namespace is found.
+    // The programs size a connection from its begin; the list has it once its namespace is found.
     eventually("the list has the new one", || told(&later) == ("database".into(), "fixed:65536".into()));
     assert_eq!(told(&net), ("database".into(), "fixed:65536".into()));
     assert_eq!(told(&others), (Value::Null, "fixed:98304".into()));
@@ -131,7 +131,7 @@ fn root_each_group_has_its_own_policy_through_reloads_and_all_is_given_back() {
     });
     assert_eq!(net.busiest(&listed(&daemon))["group"], Value::Null);
 
-    // Sizes that the rest has set are not taken for the application's.
+    // Sizes set under the daemon's own policy are not taken for the application's.
     config.reload(&grouped, &mut daemon);
     eventually("the group has its own again", || {
         sized(&net, OF_GROUP, OF_REST) && sized(&later, OF_GROUP, OF_REST)
@@ -156,7 +156,7 @@ fn root_a_group_follows_cgroups_that_come_and_go() {
     daemon.says("group database: there is no cgroup ");
     let _others = outer.transfer(&others);
     let service = TestGroup::below(outer.directory());
-    // Its first connections may be the rest's, until the group's engine is there.
+    // Its first connections may have the daemon's own policy, until the group's engine runs.
     let transfer = service.transfer(&net);
     daemon.says("group database: cgroup ");
     eventually("the connection is the group's", || sized(&net, OF_GROUP, OF_REST));
@@ -169,7 +169,7 @@ fn root_a_group_follows_cgroups_that_come_and_go() {
     assert_eq!(daemon.wait().code(), Some(0), "{}", daemon.log());
 }
 
-/// iperf3 under another name, as `/proc/PID/comm` tells it.
+/// iperf3 under another name in `/proc/PID/comm`.
 struct Renamed {
     directory: tempfile::TempDir,
 }
@@ -189,21 +189,21 @@ impl Renamed {
     }
 }
 
-/// A server of that program.
+/// Starts a server of that program.
 fn serve(group: &TestGroup, net: &Net, program: &str) -> Child {
     let server = group.spawn(net, &format!("exec {program} -s"));
     net.listens();
     server
 }
 
-/// A transfer by that program to a server that listens.
+/// Starts a transfer by that program to a listening server.
 fn transfer(group: &TestGroup, net: &Net, (server, program): (Child, &str), to: &str) -> Transfer {
     let client = group.spawn(net, &format!("exec {program} -c {to} -t 600 -b 100M"));
     eventually("data moves", || net.connections().len() >= 2);
     Transfer([client, server])
 }
 
-/// The text of `explain`, `ls` and its bars name the groups; so does JSON.
+/// Asserts that `explain`, `ls` and its bars name the groups, as text and as JSON.
 fn told_in_every_view(daemon: &Daemon) {
     let socket = daemon.socket();
     let text = |arguments: &[&str]| {
@@ -223,7 +223,7 @@ fn told_in_every_view(daemon: &Daemon) {
     assert_eq!(names, [&Value::from("far"), &"mover".into(), &Value::Null]);
 }
 
-/// The send buffers of the client's end and of the server's.
+/// Returns the send buffers of the client's and of the server's end.
 fn send_buffers(net: &Net) -> [Option<u32>; 2] {
     let all = net.connections();
     let of = |is_client: fn(&Connection) -> bool| Some(all.iter().find(|one| is_client(one))?.mem.sndbuf);
@@ -240,7 +240,7 @@ fn root_groups_are_told_by_program_peer_and_port_from_birth_and_of_existing_conn
     let far_group = "[[group]]\nname = \"far\"\npeer = [\"127.0.0.2\", \"fd00::/8\"]\nport = 5201\npolicy = \"fixed:80KiB\"\n";
     let mover_group = "[[group]]\nname = \"mover\"\nprocess = \"moves-*\"\npolicy = \"fixed:64KiB\"\n";
     let _existing = transfer(&outer, &existing, (serve(&outer, &existing, &program), &program), "127.0.0.1");
-    // A server that is older than the daemon, and a client that is not.
+    // The server is older than the daemon; the client is not.
     let old_server = serve(&outer, &listener, &program);
 
     let config = Config::new(&format!("{REST}{far_group}{mover_group}"));
@@ -248,7 +248,7 @@ fn root_groups_are_told_by_program_peer_and_port_from_birth_and_of_existing_conn
     let _listener = transfer(&outer, &listener, (old_server, plain), "127.0.0.1");
     let _client = transfer(&outer, &client, (serve(&outer, &client, plain), &program), "127.0.0.1");
     let _far = transfer(&outer, &far, (serve(&outer, &far, plain), plain), "127.0.0.2");
-    // Of an end that has received alone since it was adopted, the send buffer is the kernel's.
+    // An end that only receives after its adoption keeps the kernel's send buffer.
     let clients = |expected: [u32; 4]| {
         [&existing, &listener, &client, &far].map(|net| send_buffers(net)[0]) == expected.map(Some)
     };
@@ -263,7 +263,7 @@ fn root_groups_are_told_by_program_peer_and_port_from_birth_and_of_existing_conn
 
     told_in_every_view(&daemon);
 
-    // Groups that change their places keep what is theirs; a group that goes leaves it to the rest.
+    // Groups whose order changes keep their connections; those of a removed group get the daemon's own policy.
     config.reload(&format!("{REST}{mover_group}{far_group}"), &mut daemon);
     assert!(clients([OF_GROUP, OF_REST, OF_GROUP, of_far]) && send_buffers(&listener)[1] == Some(OF_GROUP));
     config.reload(&format!("{REST}{far_group}"), &mut daemon);

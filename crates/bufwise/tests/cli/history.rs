@@ -1,4 +1,4 @@
-//! `bufwise history`, of a daemon and without one.
+//! `bufwise history`, with a daemon and without one.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -12,10 +12,10 @@ use crate::connections::FakeDaemon;
 use crate::place::{Daemon, Net, TestGroup};
 use crate::run::{command, only_error, patience, root, within};
 
-/// Two looks and what is between.
+/// Time for two samples of the history.
 const PATIENCE: Duration = Duration::from_secs(40);
 
-/// The program with these arguments, in a known zone.
+/// Runs the program with these arguments, in a known time zone.
 fn history(arguments: &[&str]) -> Output {
     command(&[&["history"], arguments].concat()).env("TZ", "UTC").output().unwrap()
 }
@@ -67,7 +67,7 @@ fn a_time_that_was_not_kept_is_named_with_those_that_were() {
     let daemon = FakeDaemon::start(&json!({"reply": "history", "content": content}));
     let line = only_error(&history(&["--socket", daemon.path(), "--at", "2026-11-23T12:00"]), 1);
     for words in ["nothing was kept around ", "12:00:00", "from 2026-11-23 13:05:00 to 2026-11-23 14:05:00"] {
-        // The date is left out on that day.
+        // On the same day the date is omitted.
         assert!(line.contains(words) || line.contains(&words.replace("2026-11-23 ", "")), "{words}: {line}");
     }
     let asked = daemon.heard();
@@ -108,7 +108,7 @@ fn root_a_daemon_keeps_what_its_connections_did_and_a_file_outlives_it() {
     assert!(one("receive")["limited_by"].is_string());
     assert!(moment["total"]["connections"].as_u64() >= Some(4), "{moment}");
 
-    // For people: the host, a peer, a cgroup, and a time.
+    // As text: the host, a peer, a cgroup, and a time.
     let whole = ask(&[]);
     for words in ["TIME ", "LARGEST", "PEERS OF", "127.0.0.0/24", "CGROUP", &group.path()] {
         assert!(whole.contains(words), "{words}: {whole}");
@@ -126,7 +126,7 @@ fn root_a_daemon_keeps_what_its_connections_did_and_a_file_outlives_it() {
     let line = only_error(&history(&["--at", "3h", "--socket", &socket]), 1);
     assert!(line.contains("the history goes from "), "{line}");
 
-    // The file is there when the daemon is not; what was torn off is said.
+    // The file remains without the daemon; an incomplete record is reported.
     daemon.signal(Signal::SIGTERM);
     assert_eq!(daemon.wait().code(), Some(0), "{}", daemon.log());
     assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);

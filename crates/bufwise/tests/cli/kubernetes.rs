@@ -1,4 +1,4 @@
-//! The files for Kubernetes: what can be held without a cluster.
+//! The files for Kubernetes, as far as they can be checked without a cluster.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,7 +17,7 @@ fn text(path: &str) -> String {
     fs::read_to_string(of_repository(path)).unwrap()
 }
 
-/// The documents of a file; `None`, the test skipped, where nothing reads YAML.
+/// Returns the documents of a file; `None`, and the test skipped, without a YAML parser.
 pub(crate) fn documents(name: &str) -> Option<Vec<Value>> {
     bufwise_trial::program("python3")?;
     let script = "import json, sys, yaml; print(json.dumps(list(yaml.safe_load_all(open(sys.argv[1])))))";
@@ -44,7 +44,7 @@ fn words(list: &Value) -> BTreeSet<&str> {
     list.as_array().unwrap().iter().map(|word| word.as_str().unwrap()).collect()
 }
 
-/// The values of a key of the unit.
+/// Returns the values of a key of the systemd unit.
 fn of_unit<'a>(unit: &'a str, key: &str) -> BTreeSet<&'a str> {
     let lines = unit.lines().filter_map(|line| line.strip_prefix(key)?.strip_prefix('='));
     lines.flat_map(str::split_whitespace).collect()
@@ -86,7 +86,7 @@ fn the_daemon_set_has_the_privileges_of_the_unit_and_of_the_tried_container() {
     };
     of_host(&format!("/run/{directory}"));
     of_host("/sys/fs/cgroup");
-    // The names of pods, and no more than these: to read.
+    // Only the names of pods are mounted from there, read-only.
     let names = "/run/containerd/io.containerd.runtime.v2.task/k8s.io";
     of_host(names);
     let mount = mounts.iter().find(|mount| mount["mountPath"] == names).unwrap();
@@ -114,7 +114,7 @@ fn the_daemon_set_selects_its_pods_and_runs_this_version_by_a_configuration_that
     let text = configuration["data"]["bufwise.toml"].as_str().unwrap();
     fs::write(file.path(), text).unwrap();
     let path = file.path().to_str().unwrap();
-    // With this group no daemon starts; a configuration that is wrong is refused before.
+    // No daemon starts with this group, but a wrong configuration is refused before.
     let line = only_error(&run(&["daemon", "--config", path, "--cgroup", "/bufwise-no-such-group"]), 2);
     assert!(line.contains("there is no cgroup"), "{line}");
     fs::write(file.path(), "polcy = \"auto\"").unwrap();

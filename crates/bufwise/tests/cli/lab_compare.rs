@@ -1,4 +1,5 @@
-//! `bufwise lab`'s comparisons with others' work, shortened: bpftune's rule, the head-to-head's table, `probe` on a known path.
+//! `bufwise lab`'s comparisons with other tools, shortened: bpftune's rule, the table of the head-to-head, `probe` on a
+//! known path.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,7 +20,7 @@ fn root_bpftunes_rule_raises_maxima_that_hold_a_transfer_back_and_puts_them_back
     let transfer = format!("iperf3 -c 198.18.0.2 -t 2 >/dev/null; {show}");
     let server = format!("{program} lab bpftune -- iperf3 -s -1");
     let client = format!("{show}; {program} lab bpftune -- sh -c '{transfer}'; {show}");
-    // 400 KB of product, and room for a quarter of it.
+    // The BDP is 400 KB, and the buffer has room for a quarter of it.
     let path = ["lab", "path", "--rate", "80mbit", "--rtt", "40ms", "--rmem", "6MB", "--wmem", "200KB"];
     let output = run(&[&path[..], &["--server", &server, "--client", &client]].concat());
     let shown = text(&output.stdout);
@@ -28,7 +29,7 @@ fn root_bpftunes_rule_raises_maxima_that_hold_a_transfer_back_and_puts_them_back
         shown.lines().filter_map(|line| line.split_whitespace().nth(2)?.parse().ok()).collect();
     let [before, tuned, after] = maxima[..] else { panic!("three settings were expected: {shown}") };
     assert!(before == 200_000 && after == before, "{shown}");
-    // A quarter more, once at least.
+    // The rule adds a quarter, at least once.
     assert!(tuned >= 250_000, "{shown}");
 }
 
@@ -43,7 +44,7 @@ fn bpftunes_rule_needs_a_command_and_a_size() {
     }
 }
 
-/// One case of an experiment, some methods, some seconds.
+/// Returns an experiment shortened to one case, some methods and some seconds.
 fn shortened(id: &str, case: &str, methods: &[&'static str], amount: Amount) -> Experiment {
     let mut experiment = catalogue().into_iter().find(|experiment| experiment.id == id).unwrap();
     experiment.cases.retain(|one| one.name == case);
@@ -68,7 +69,7 @@ fn root_the_head_to_head_has_a_table_to_quote() {
     let out = tempfile::tempdir().unwrap();
     let methods = ["cubic", "bpftune", "fit at both"];
     let experiment = shortened("head-to-head", "100 Mbit/s x 40 ms, BDP", &methods, Amount::Seconds(2, 2));
-    // What was valid is kept, so that each call makes only what is missing.
+    // Valid runs are kept, so each call repeats only the others.
     let result = until_valid(
         || measured(&experiment, out.path()),
         |result| {
@@ -79,7 +80,7 @@ fn root_the_head_to_head_has_a_table_to_quote() {
     for method in methods {
         let of = |quantity| result.cases[0].median(method, quantity).unwrap();
         assert!((0.4..1.02).contains(&of(Quantity::GoodputShare)), "{method}: {result}");
-        // The queue adds a round trip at most, and the hosts a millisecond.
+        // The queue adds at most one round trip, and the hosts a millisecond.
         assert!((0.0..0.045).contains(&of(Quantity::AddedRttS)), "{method}: {result}");
     }
     fs::write(out.path().join("head-to-head.json"), serde_json::to_vec(&result).unwrap()).unwrap();
@@ -100,7 +101,8 @@ fn root_a_probe_is_held_against_the_paths_truth() {
         shortened("probe-grid", "10 Mbit/s x 40 ms, 25% others", &["probe"], Amount::Probe(12, 12));
     let result = measured(&experiment, out.path());
     let run = result.cases[0].method("probe").and_then(|method| method.runs.last()).unwrap();
-    // How near the figures are is for `lab run` on a quiet machine; a stalled run has figures as well.
+    // Only `lab run` on a quiet machine judges the figures themselves; here they only have to exist, also after a
+    // stall.
     for quantity in [
         Quantity::CapacityLeast,
         Quantity::CapacityMost,

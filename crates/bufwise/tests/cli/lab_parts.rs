@@ -1,5 +1,5 @@
-//! The laboratory on several machines, as the files for Kubernetes and Slurm have it: which parts are run, and what counts as a
-//! failure. In the place of bufwise stands a script that notes how it was called.
+//! The laboratory on several machines, by the files for Kubernetes and Slurm: the parts that are run, and the outcomes
+//! that count as a failure. A script that records its arguments replaces bufwise.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use crate::kubernetes::{documents, of_kind};
 
-/// Notes its arguments; the experiments have run if `RUNS` says so, and its status is `STATUS`.
+/// The script: it records its arguments, leaves results if `RUNS` is set, and ends with `STATUS`.
 const STAND_IN: &str = "#!/bin/sh\necho \"$@\" >>\"$LOG\"\nfor last; do :; done\n\
     if [ -n \"${RUNS:-}\" ]; then echo '[]' >\"$last\"; fi\nexit \"${STATUS:-0}\"\n";
 
@@ -34,7 +34,7 @@ impl Machine {
         self.directory.path().join(name)
     }
 
-    /// Runs a command there, with the stand-in first on the path.
+    /// Runs a command in the directory, with the script first in `PATH`.
     fn run(&self, command: &mut Command, settings: &[(&str, &str)]) -> Output {
         let path = format!("{}:{}", self.directory.path().display(), std::env::var("PATH").unwrap());
         command.current_dir(self.directory.path()).env("PATH", path).env("LOG", self.path("log"));
@@ -42,7 +42,7 @@ impl Machine {
         command.envs(settings.iter().copied()).output().unwrap()
     }
 
-    /// The arguments of every call.
+    /// Returns the arguments of every call.
     fn calls(&self) -> Vec<Vec<String>> {
         let log = fs::read_to_string(self.path("log")).unwrap_or_default();
         log.lines().map(|line| line.split_whitespace().map(str::to_owned).collect()).collect()
@@ -54,7 +54,7 @@ fn after<'a>(call: &'a [String], option: &str) -> &'a str {
     place.and_then(|place| call.get(place + 1)).unwrap_or_else(|| panic!("{option}: {call:?}"))
 }
 
-/// The calls run each case of the catalogue once.
+/// Asserts that the calls run each case of the catalogue once.
 fn parts_are_all(calls: &[Vec<String>], experiments: &[&str]) {
     let parts: Vec<Shard> = calls.iter().map(|call| after(call, "--shard").parse().unwrap()).collect();
     assert_eq!(parts.iter().collect::<BTreeSet<_>>().len(), calls.len(), "{calls:?}");
@@ -69,7 +69,7 @@ fn parts_are_all(calls: &[Vec<String>], experiments: &[&str]) {
     }
 }
 
-/// The outcomes that a task may have: ran, ran and missed a target, failed, was wrong.
+/// Outcomes of a task: ran; ran and missed a target; failed; was called wrongly.
 const OUTCOMES: [(&str, &str, bool); 4] =
     [("1", "0", true), ("1", "1", true), ("", "1", false), ("", "2", false)];
 
@@ -143,7 +143,7 @@ fn the_array_runs_each_part_once_and_a_missed_target_is_no_failure() {
     parts_are_all(&machine.calls(), &["--all"]);
     let results = machine.path("results");
     assert!(machine.calls().iter().all(|call| Path::new(after(call, "--out")) == results));
-    // One part of others again, in other words.
+    // Other settings, and one part of eight.
     let machine = Machine::new();
     let settings = [
         ("SLURM_ARRAY_TASK_ID", "7"),

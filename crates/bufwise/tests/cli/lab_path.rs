@@ -1,4 +1,4 @@
-//! `bufwise lab path`: the real kernel over the emulated path, and nothing left behind.
+//! `bufwise lab path`: the kernel's TCP over the emulated path, and nothing left behind.
 
 use std::fs;
 use std::process::Stdio;
@@ -53,7 +53,8 @@ fn root_iperf3_gets_what_the_path_gives_and_no_more() {
         "--client",
         "iperf3 -c 198.18.0.2 -C cubic -t 3 -J",
     ]);
-    // The ceiling is payload over wire bytes. Slow start takes a sixth of a second of three, and fills half of the path meanwhile.
+    // The ceiling is payload divided by wire bytes. Slow start lasts a sixth of a second of three, and uses half of the
+    // path meanwhile.
     let goodput = number(&report, "/goodput_bps");
     let ceiling = 50e6 * 1_448.0 / 1_514.0;
     assert!(goodput < ceiling * 1.01, "{goodput}");
@@ -105,7 +106,7 @@ fn root_ipv6_and_udp_pass() {
     let v6 = report(
         &[&path[..], &["--server", "iperf3 -s -1", "--client", "iperf3 -6 -c fd00:b::2 -t 1 -J"]].concat(),
     );
-    // 1,428 bytes of payload in 1,514 on the wire: 18.9 Mbit/s, less slow start.
+    // 1,428 bytes of payload in 1,514 on the wire: 18.9 Mbit/s, minus slow start.
     assert!((16e6..18.9e6).contains(&number(&v6, "/goodput_bps")), "{}", v6["goodput_bps"]);
     every_packet_is_accounted_for(&v6);
     let udp = report(
@@ -133,7 +134,7 @@ fn root_random_loss_is_counted_apart_from_drops() {
     ]);
     let lost = number(&report, "/link/a_to_b/drops_random");
     let offered = number(&report, "/link/a_to_b/offered_packets");
-    // About 3,500 packets: four standard deviations are 1.5%.
+    // Of about 3,500 packets, four standard deviations are 1.5%.
     assert!((lost / offered - 0.05).abs() < 0.02, "{lost} of {offered}");
     assert_eq!(number(&report, "/link/a_to_b/drops"), 0.0);
 }
@@ -225,7 +226,7 @@ fn root_a_client_that_hangs_is_killed_with_all_its_children() {
     eventually("the client's children are gone", || processes("71234567").is_empty());
 }
 
-/// Starts a run that waits for ever, ends it with `signal`, and looks for what is left.
+/// Starts a run that waits for ever, ends it with `signal`, and asserts that nothing is left.
 fn ended_by(signal: Signal, marker: &str) -> Option<i32> {
     let mut child = command(&[
         "lab",

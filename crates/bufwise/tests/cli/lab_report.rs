@@ -1,5 +1,5 @@
-//! The page and the tables of `bufwise lab report`, from a small directory of results: what is in them, what is refused, and
-//! how a browser shows the page.
+//! The page and the tables of `bufwise lab report`, from a small directory of results: contents, refusals, and the page
+//! in a browser.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -11,10 +11,10 @@ use crate::browser::Browser;
 use crate::lab_run::RESULT;
 use crate::run::{only_error, run};
 
-/// Report of `bufwise lab path --json` on iperf3 for six seconds over 20 Mbit/s and 40 ms, one sample of twelve.
+/// Report of `bufwise lab path --json` on iperf3 for six seconds over 20 Mbit/s and 40 ms, with one sample in twelve.
 const PATH: &str = include_str!("recorded/path.json");
 
-/// Samples of that experiment, as `lab run --out` writes them: two methods, two tracks.
+/// Samples of an experiment, as `lab run --out` writes them: two methods, two tracks.
 const SAMPLES: &str = r#"{"id":"made-up","ran":[],"cases":{"one":{
  "kernel":{"run":0,"t_s":[0.1,0.2,0.3],"tracks":{"cwnd_bytes":[14480,28960,60000],"rtt_s":[0.02,0.03,0.05]}},
  "abt":{"run":1,"t_s":[0.1,0.2],"tracks":{"cwnd_bytes":[14480,null],"rtt_s":[0.02,0.021]}}}}}"#;
@@ -69,7 +69,7 @@ fn a_page_and_tables_are_written_beside_the_document() {
     assert!(read("report.csv").contains("\nmade-up,one,kernel,2,false,3,it stalled,5000000,,\n"));
     assert_eq!(read("report-samples.csv").lines().count(), 1 + PATH.matches("\"host\":").count());
 
-    // Under the document's name, and again over what is there; a link stays one.
+    // The page has the document's name and replaces an existing file; a link stays a link.
     let (document, elsewhere) = (directory.path().join("all.md"), directory.path().join("elsewhere"));
     fs::write(&elsewhere, "before").unwrap();
     symlink(&elsewhere, directory.path().join("all.html")).unwrap();
@@ -111,7 +111,7 @@ fn what_cannot_be_read_or_written_is_named_and_nothing_is_left() {
     assert!(line.contains("samples/made-up.json") && line.contains("remove it"), "{line}");
     fs::remove_file(samples).unwrap();
     assert_eq!(names(&directory), before);
-    // The page cannot take its place.
+    // A directory is in the way of the page.
     fs::create_dir(directory.path().join("report.html")).unwrap();
     let output = run(&["lab", "report", path]);
     assert!(only_error(&output, 1).contains("report.html") && output.stdout.is_empty());
@@ -131,7 +131,7 @@ fn a_browser_shows_the_page_on_a_phone_a_screen_and_paper() {
     let url = format!("file://{}/report.html", directory.path().display());
     browser.go_to(&url);
     browser.until("document.readyState === 'complete' && document.querySelector('#iperf3 .curves')");
-    // Colours of the style sheet, which the page's policy allows by its hash.
+    // The colours come from the style sheet, which the page's policy allows by its hash.
     for (scheme, colour) in [("light", "rgb(243, 245, 248)"), ("dark", "rgb(14, 19, 25)")] {
         for width in [375, 1280] {
             browser.look(scheme, width, 900);
@@ -145,7 +145,7 @@ fn a_browser_shows_the_page_on_a_phone_a_screen_and_paper() {
     assert!(holds(&mut browser, named), "every picture has words");
     let leads = "[...document.querySelectorAll('nav a')].every(link => document.querySelector(link.hash))";
     assert!(holds(&mut browser, leads), "every entry of the contents leads somewhere");
-    // Paper: black on white although the screen is dark, and what is folded is printed, too.
+    // In print the text is black on white even if the screen is dark, and folded parts are printed, too.
     let folded = "document.querySelector('details:not([open]) pre')";
     assert!(holds(&mut browser, folded), "the commands are folded");
     let shown =

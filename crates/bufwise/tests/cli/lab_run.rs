@@ -1,4 +1,4 @@
-//! `bufwise lab list`, `lab run`, `lab report`: experiments by name, their outcome, and nothing left behind.
+//! `bufwise lab list`, `lab run`, `lab report`: experiments by name, their outcomes, and nothing left behind.
 
 use std::fs;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A result as `lab run --out` writes it, made by hand: two methods, one run that stalled, one target missed.
+/// A result as `lab run --out` writes it, made by hand: two methods, one stalled run, one target missed.
 pub(crate) const RESULT: &str = r#"{"id":"made-up","source":"001 figure 9","question":"Is it faster?","scale":"Half as long.",
  "kernel":"6.18","quick":false,"repeat":2,"quantities":["goodput_bps","held_peak_bytes","rtt_mean_s"],"cases":[
  {"name":"one","paths":["10 Mbit/s, 20 ms"],"methods":[
@@ -115,7 +115,7 @@ fn an_unknown_experiment_is_wrong_usage() {
     assert!(only_error(&run(&["lab", "show", "tahoe-fig1"]), 2).contains("bufwise lab list"));
 }
 
-/// Two cases on a path of 10 Mbit/s, by the kernel and by fit at the sender.
+/// An experiment of two cases on a path of 10 Mbit/s, with the kernel and with fit at the sender.
 const OWN: &str = r#"
 question = "Is fit as fast on a path of mine?"
 quantities = ["goodput_bps"]
@@ -208,7 +208,7 @@ fn root_a_file_is_run_in_two_parts_and_judged() {
     assert_eq!(report.matches("Ran 20").count(), 2, "each part's date: {report}");
     let over_time = fs::read_to_string(path("out/report-over-time.csv")).unwrap();
     for of in ["mine,one,kernel,1,", "mine,one,fit,1,", "mine,two,kernel,1,", "mine,two,fit,1,"] {
-        // Two seconds; the programs' own begin and end are a part of them.
+        // Two seconds, including start and end of the programs.
         let steps = over_time.lines().filter(|line| line.starts_with(of)).count();
         assert!((15..=40).contains(&steps), "{of} {steps}: {over_time}");
     }
@@ -250,8 +250,8 @@ fn root_documents_take_the_round_trips_that_their_window_says() {
         let runs = runs.into_iter().map(|(case, method, _)| of(result, case, method)["runs"][0].clone());
         runs.filter(|run| run["valid"] != true).map(|run| run["problem"].to_string()).next()
     });
-    // Segments of 1,448 bytes and the window doubling each round trip: 8 KB are 2 + 4 or at once, 30 KB are
-    // 2 + 4 + 8 + 7 or 10 + 11. A loaded machine adds some milliseconds, never a round trip.
+    // With segments of 1,448 bytes and a window that doubles each round trip, 8 KB take 2 + 4 segments or one flight,
+    // 30 KB take 2 + 4 + 8 + 7 or 10 + 11. A loaded machine adds some milliseconds, never a round trip.
     for (case, method, round_trips) in runs {
         let of = of(&result, case, method);
         let response = of["medians"]["response_s"].as_f64().unwrap();
@@ -279,7 +279,7 @@ fn root_an_interrupted_experiment_leaves_nothing() {
     assert_eq!(groups(), [""; 0]);
 }
 
-/// One small cell of the grid for two seconds, by the kernel and by the engine's pair.
+/// Returns one small cell of the grid for two seconds, with the kernel and with the engine's default policies.
 fn tiny_grid() -> Experiment {
     let mut grid = catalogue().into_iter().find(|experiment| experiment.id == "fit-grid").unwrap();
     let small = |name: &str| name == "10 Mbit/s x 40 ms, BDP";
@@ -304,14 +304,14 @@ fn root_a_cell_of_the_grid_is_measured_once_and_kept() {
         let measured = bufwise_lab::experiments::run(&grid, &options, |_| made += 1).unwrap();
         (made, measured)
     };
-    // What was valid is kept, so that each call makes only what is missing.
+    // Valid runs are kept, so each call repeats only the others.
     let (_, first) = until_valid(measure, |(_, result)| {
         let methods = result.cases[0].methods.iter();
         methods.flat_map(|method| method.problems()).map(str::to_owned).next()
     });
     for method in ["cubic", "abt,sobas"] {
         let of = |quantity| first.cases[0].median(method, quantity).unwrap();
-        // Slow start takes a tenth of the two seconds; the queue at most doubles the RTT.
+        // Slow start takes a tenth of the two seconds; the queue can at most double the RTT.
         assert!((6e6..9.6e6).contains(&of(Quantity::GoodputBps)), "{method}: {first}");
         assert!((0.040..0.100).contains(&of(Quantity::RttMeanS)), "{method}: {first}");
         assert!(of(Quantity::HeldPeakBytes) > 0.0 && of(Quantity::LateDrops) <= of(Quantity::Drops));
@@ -327,7 +327,7 @@ fn root_a_cell_of_the_grid_is_measured_once_and_kept() {
     }
 }
 
-/// A path over two links, and one from a host of its own over each of them.
+/// A path over two links, and for each of the links a path from a host of its own.
 const ROUTERS: &str = r#"
 quantities = ["goodput_path1_bps", "goodput_path2_bps", "goodput_path3_bps", "rtt_mean_s", "drops"]
 link = [
@@ -365,7 +365,7 @@ fn root_paths_share_links_in_a_row_and_begin_at_hosts_of_their_own() {
     let file = directory.path().join("routers.toml");
     fs::write(&file, ROUTERS).unwrap();
     let measure = || {
-        // The longer one does not fit.
+        // `abt-fig1` takes longer and does not fit into the budget.
         let own = file.to_str().unwrap();
         let output =
             run(&["lab", "run", own, "abt-fig1", "--budget", "1min", "--repeat", "1", "--json", "-"]);
@@ -381,10 +381,11 @@ fn root_paths_share_links_in_a_row_and_begin_at_hosts_of_their_own() {
     let of = |quantity: &str| method["medians"][quantity].as_f64().unwrap();
     let rates = [1, 2, 3].map(|path| of(&format!("goodput_path{path}_bps")));
     let [both, one, other] = rates;
-    // Each link is shared, and hardly more than filled: iperf3's intervals are a little shorter than the transfers.
+    // Each link is shared. The sum may exceed the link's rate a little: iperf3's intervals are shorter than the
+    // transfers.
     assert!((5.5e6..8.5e6).contains(&(both + one)) && (2.8e6..4.4e6).contains(&(both + other)), "{method}");
     assert!(rates.iter().all(|rate| *rate > 0.2e6), "{method}");
-    // 30, 20 and 15 ms, and two queues of up to 40 ms.
+    // Base round trips of 30, 20 and 15 ms, and two queues of up to 40 ms.
     assert!((0.015..0.110).contains(&of("rtt_mean_s")) && of("drops") > 0.0, "{method}");
     let [c, d] = [0, 1].map(|host| method["elsewhere"][host][1].as_str().unwrap().to_owned());
     assert!(c.contains("-c 198.18.1.2 ") && d.contains("sleep 0.25; "), "{method}");

@@ -1,4 +1,5 @@
-//! `bufwise ls`: every connection with its figures, read-only and without privilege; other namespaces as root.
+//! `bufwise ls`: all connections with their figures, read-only and without privilege; as root also those of other
+//! namespaces.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -74,7 +75,7 @@ fn a_transfer_shows_its_rate_and_what_the_queue_holds() {
     let sender = find(&list, pair.client.local_addr().unwrap());
     let receiver = find(&list, pair.address());
     assert_eq!((&sender["direction"], &receiver["direction"]), (&"send".into(), &"receive".into()));
-    // Loopback carries gigabits; a busy machine some of them.
+    // Loopback carries gigabits per second, on a busy machine fewer.
     for one in [sender, receiver] {
         assert!(one["goodput_bps"].as_f64() > Some(1e6), "{one}");
     }
@@ -201,7 +202,7 @@ fn root_cgroups_are_named_and_summed_up_and_filter() {
     assert!(!text.contains("cgroups are not shown"), "{text}");
 }
 
-/// Directories below one another; they go with this value.
+/// Nested directories, removed when this is dropped.
 struct Nested(Vec<PathBuf>);
 
 impl Nested {

@@ -1,4 +1,4 @@
-//! The program as its users meet it: commands, messages, exit statuses, and a clean host afterwards.
+//! The program from a user's view: commands, messages, exit statuses, and a clean host afterwards.
 
 #![expect(clippy::unwrap_used, reason = "what a test cannot prepare fails the test")]
 

@@ -1,4 +1,4 @@
-//! Ten thousand connections come and go while a daemon runs: what it took for them it gives back.
+//! Ten thousand connections come and go while a daemon runs: it frees all that it allocated for them.
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};
@@ -11,23 +11,23 @@ use crate::place::{Daemon, Net, TestGroup};
 use crate::run::{root, run, within};
 
 const CONNECTIONS: usize = 10_000;
-/// How long each step may take on a machine that does much besides; alone, some seconds.
+/// Longest time for a step on a busy machine; on an idle one it takes some seconds.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Descriptors needed besides the connections', in the shell's table and in ours.
+/// Descriptors needed besides the connections', by the shell and by this process.
 const SPARE: u64 = 200;
 
-/// Growth of memory that is no leak: of 10,000 records of 100 bytes it would be as much.
+/// Growth of memory that is tolerated, KB: a leak of 100 bytes in each of 10,000 connections would be as much.
 const LEAK_KB: u64 = 1_024;
-/// Two are enough on a machine with nothing else to do.
+/// Most ramps until memory stops growing; on an idle machine two suffice.
 const MOST_RAMPS: usize = 6;
 
-/// Descriptors, memory and maps that a process holds.
+/// Descriptors, memory and maps held by a process.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Held {
     descriptors: usize,
-    /// Kilobytes.
+    /// Resident memory, KB.
     memory: u64,
-    /// Bytes of its BPF maps, as the kernel counts them, with their entries.
+    /// Memory of its BPF maps with their entries, as the kernel counts it, bytes.
     maps: u64,
 }
 
@@ -35,7 +35,7 @@ impl Held {
     fn by(pid: u32) -> Self {
         let entries: Vec<_> = fs::read_dir(format!("/proc/{pid}/fdinfo")).unwrap().flatten().collect();
         let infos = entries.iter().filter_map(|entry| fs::read_to_string(entry.path()).ok());
-        // A program's descriptor shows the same word for its own memory.
+        // Descriptors of programs have the same field for their own memory.
         let maps = infos.filter(|info| info.contains("map_type:"));
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
         Self {
@@ -46,13 +46,14 @@ impl Held {
     }
 }
 
-/// The number behind a word at the beginning of a line.
+/// Returns the number after a word at the beginning of a line.
 fn number(text: &str, word: &str) -> u64 {
     let line = text.lines().find_map(|line| line.strip_prefix(word)).expect("the kernel says it");
     line.split_whitespace().next().unwrap().parse().unwrap()
 }
 
-/// Opens all from a process of the group, waits until the daemon has them all, and closes them.
+/// Opens all connections from a process of the group, waits until the daemon has them all, and closes them; returns the
+/// daemon's holdings at the peak.
 fn ramp(net: &Net, group: &TestGroup, daemon: &Daemon) -> Held {
     let listed = || {
         let output = run(&["ls", "--all", "--json", "--socket", &daemon.socket()]);
@@ -96,10 +97,10 @@ fn root_ten_thousand_connections_come_and_go_without_a_leak() {
     let (net, group) = (Net::new(), TestGroup::new());
     let daemon = Daemon::ready(&net, &["--cgroup", &group.path(), "--policy", "abt,drs"]);
     let before = Held::by(daemon.id());
-    // The first time memory is taken that is kept for the next.
+    // The first ramp allocates memory that is kept for the next ones.
     let full = ramp(&net, &group, &daemon);
     assert!(full.maps > before.maps + CONNECTIONS as u64 * 500, "entries are counted: {before:?}, {full:?}");
-    // How much is taken at once depends on how many come between two passes; a leak takes more each time.
+    // The memory kept depends on the connections between two passes; a leak grows with each ramp.
     let mut held = vec![Held::by(daemon.id())];
     let settled = |held: &[Held]| held.windows(2).any(|two| two[1].memory <= two[0].memory + LEAK_KB);
     while held.len() < MOST_RAMPS && !settled(&held) {
@@ -108,12 +109,12 @@ fn root_ten_thousand_connections_come_and_go_without_a_leak() {
     }
     let last = held.last().unwrap();
     assert_eq!(last.maps, before.maps, "{before:?}, {held:?}");
-    // Before the first ramp the daemon had not met the group's network namespace, of which it keeps a descriptor.
+    // The daemon keeps a descriptor of the group's network namespace, which it finds during the first ramp.
     assert!(last.descriptors <= held[0].descriptors, "{held:?}");
     assert!(settled(&held), "the daemon's memory grows each time: {held:?}");
 }
 
-/// The daemon's holdings once the kernel has freed the maps' entries, which it does a little later.
+/// Returns the daemon's holdings once the kernel has freed the maps' entries, which takes a little longer.
 fn after_the_kernel_freed(daemon: &Daemon, maps: u64) -> Held {
     let began = Instant::now();
     let mut held = Held::by(daemon.id());

@@ -1,4 +1,4 @@
-//! `bufwise metrics`, and what a daemon serves with `--metrics`.
+//! `bufwise metrics`, and the daemon's `--metrics`.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -13,11 +13,11 @@ use nix::sys::signal::Signal;
 use crate::place::{Daemon, Net, TestGroup};
 use crate::run::{eventually, only_error, patience, root, run};
 
-/// A request as Prometheus makes it, and one as a person does.
+/// A request as Prometheus sends it, and one without a preferred format.
 const SCRAPE: &str = "GET /metrics HTTP/1.1\r\nHost: x\r\nAccept: application/openmetrics-text;version=1.0.0,text/plain\r\n\r\n";
 const PLAIN: &str = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
 
-/// The response's header and body. A server that closes early resets the connection behind what it said.
+/// Returns header and body of the response. A server that closes early resets the connection after its response.
 fn exchange(mut stream: impl Read + Write, request: &[u8]) -> (String, String) {
     stream.write_all(request).unwrap();
     let mut response = Vec::new();
@@ -33,19 +33,19 @@ fn local(path: &Path) -> UnixStream {
     stream
 }
 
-/// A sample's value.
+/// Returns a sample's value.
 fn value(text: &str, sample: &str) -> f64 {
     let line = text.lines().find_map(|line| line.strip_prefix(sample)?.strip_prefix(' '));
     line.unwrap_or_else(|| panic!("no {sample} in {text}")).parse().unwrap()
 }
 
-/// Sum of the samples that begin so and contain a label.
+/// Returns the sum of the samples that begin with `name` and contain a label.
 fn sum(text: &str, name: &str, label: &str) -> f64 {
     let lines = text.lines().filter(|line| line.starts_with(name) && line.contains(label));
     lines.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum()
 }
 
-/// A program of Debian's package prometheus, unpacked by `make peers` or installed.
+/// Returns the path of a program of Debian's package prometheus, unpacked by `make peers` or installed.
 pub(crate) fn of_prometheus(program: &str) -> Option<PathBuf> {
     let unpacked = std::env::var_os("BUFWISE_FTP_SERVERS")
         .map_or_else(|| PathBuf::from("/opt/ftp-servers"), PathBuf::from)
@@ -54,7 +54,7 @@ pub(crate) fn of_prometheus(program: &str) -> Option<PathBuf> {
     bufwise_trial::found(program, [unpacked, Path::new("/usr/bin").join(program)])
 }
 
-/// What promtool says of the text; skips that part where promtool is missing.
+/// Checks the text by promtool; skips this part if promtool is missing.
 fn check_by_promtool(text: &str) {
     let Some(promtool) = of_prometheus("promtool") else { return };
     let mut check = Command::new(promtool);
@@ -75,7 +75,7 @@ fn without_a_daemon_there_are_no_metrics() {
 
 #[test]
 fn an_address_that_is_none_is_wrong_usage() {
-    // With this group no daemon starts, whatever else is accepted.
+    // No daemon starts with this group, even if all other settings are accepted.
     for place in ["9847", "unix:metrics", "localhost:9847"] {
         let line = only_error(&run(&["daemon", "--cgroup", "/bufwise-no-such-group", "--metrics", place]), 2);
         assert!(line.contains("unix:/PATH"), "{line}");
@@ -112,7 +112,7 @@ fn root_a_daemon_tells_its_metrics_over_its_control_socket() {
     assert!((sum(&text, "bufwise_connections{", "policy=\"fixed:") - 4.0).abs() < 0.1, "{text}");
     assert!(sum(&text, "bufwise_connections{", "\"unknown\"").abs() < 0.1, "causes are known: {text}");
     assert!((value(&text, "bufwise_memory_budget_bytes{direction=\"send\"}") - 8_388_608.0).abs() < 0.1);
-    // What fixed has set on the two ends of the data connection at least.
+    // At least the sizes that `fixed` has set on both ends of the data connection.
     assert!(value(&text, "bufwise_memory_allowed_bytes{direction=\"send\"}") >= 2.0 * 163_840.0, "{text}");
     assert!(value(&text, "bufwise_decisions_total{kind=\"send_buffer\"}") >= 1.0, "{text}");
     assert!(value(&text, "bufwise_decisions_total{kind=\"adopted\"}") >= 2.0, "{text}");
@@ -123,7 +123,7 @@ fn root_a_daemon_tells_its_metrics_over_its_control_socket() {
     assert!(sum(&text, "bufwise_namespace_goodput_bytes_per_second{", "") >= 1e6, "{text}");
     assert!(value(&text, "bufwise_prefix_connections{prefix=\"127.0.0.0/24\"}") >= 4.0, "{text}");
     check_by_promtool(&print("prometheus"));
-    // One figure for one thing.
+    // The metrics agree with `ls`.
     let listed = run(&["ls", "--all", "--json", "--socket", &daemon.socket()]);
     let listed: serde_json::Value = serde_json::from_slice(&listed.stdout).unwrap();
     let budget = listed["summary"]["budget_bytes"].as_f64().unwrap();
@@ -171,7 +171,7 @@ fn root_metrics_are_served_at_a_unix_socket_until_the_daemon_ends() {
     assert_eq!(daemon.wait().code(), Some(0), "{}", daemon.log());
     assert!(!path.exists());
 
-    // What a killed daemon leaves is no obstacle to the next one.
+    // The socket left by a killed daemon does not stop the next one.
     daemon.start_again(&net, &["--cgroup", &group.path(), "--metrics", &place]);
     daemon.hears("READY=1");
     daemon.signal(Signal::SIGKILL);
@@ -198,7 +198,7 @@ fn root_slow_and_senseless_clients_keep_nobody_from_the_metrics_at_an_address() 
     };
     assert!(scrape().0.starts_with("HTTP/1.1 200 OK"));
 
-    // More than are served at a time.
+    // More clients than are served at a time.
     let slow: Vec<TcpStream> = std::iter::repeat_with(|| {
         let mut slow = connect();
         slow.write_all(b"GET /met").unwrap();
@@ -212,7 +212,7 @@ fn root_slow_and_senseless_clients_keep_nobody_from_the_metrics_at_an_address() 
     let (header, body) = scrape();
     assert!(header.starts_with("HTTP/1.1 200 OK"), "{header}");
     assert!(value(&body, "bufwise_paused").abs() < 0.1);
-    // Before the slow ones' time is over, which is 3 s.
+    // Earlier than the slow clients' time-out of 3 s.
     assert!(began.elapsed() < patience(Duration::from_secs(2)), "{:?}", began.elapsed());
     for mut slow in slow {
         slow.set_read_timeout(Some(patience(Duration::from_secs(10)))).unwrap();
@@ -225,7 +225,7 @@ fn root_slow_and_senseless_clients_keep_nobody_from_the_metrics_at_an_address() 
     daemon.signal(Signal::SIGTERM);
     assert_eq!(daemon.wait().code(), Some(0), "{}", daemon.log());
 
-    // The address of all interfaces is warned of.
+    // Listening on all interfaces causes a warning.
     daemon.start_again(&net, &["--cgroup", &group.path(), "--metrics", "0.0.0.0:9847"]);
     daemon.hears("READY=1");
     daemon.says("metrics are served at 0.0.0.0:9847 to whoever reaches it");

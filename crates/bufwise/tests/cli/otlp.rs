@@ -1,4 +1,4 @@
-//! The requests of `daemon --otlp`, read as strictly as the schema of OpenTelemetry has it: metrics/v1/metrics.proto in JSON.
+//! The requests of `daemon --otlp`, parsed strictly by OpenTelemetry's schema: metrics/v1/metrics.proto in JSON.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read};
@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::place::{Daemon, Net, TestGroup};
 use crate::run::{only_error, patience, root, run};
 
-/// The request of a client, whose path and type are those of OTLP.
+/// Reads a client's request; asserts OTLP's path and content type.
 fn request(stream: &TcpStream) -> Value {
     stream.set_read_timeout(Some(patience(Duration::from_secs(10)))).unwrap();
     let mut reader = BufReader::new(stream);
@@ -32,7 +32,7 @@ fn request(stream: &TcpStream) -> Value {
     serde_json::from_slice(&body).unwrap()
 }
 
-/// The fields of a message; all of these, and no other.
+/// Returns the fields of a message, which must be exactly `names`.
 fn fields<'a, const N: usize>(message: &'a Value, names: [&str; N]) -> [&'a Value; N] {
     let map = message.as_object().unwrap_or_else(|| panic!("no message: {message}"));
     let found: BTreeSet<&str> = map.keys().map(String::as_str).collect();
@@ -44,18 +44,18 @@ fn list(value: &Value) -> &Vec<Value> {
     value.as_array().unwrap_or_else(|| panic!("no list: {value}"))
 }
 
-/// The one message in a list.
+/// Returns the only message of a list.
 fn only(value: &Value) -> &Value {
     assert_eq!(list(value).len(), 1, "{value}");
     &list(value)[0]
 }
 
-/// A 64-bit integer, which this JSON writes as a text.
+/// Parses a 64-bit integer, which protobuf's JSON writes as a string.
 fn integer(value: &Value) -> u64 {
     value.as_str().and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("no integer: {value}"))
 }
 
-/// Keys and values of attributes, each key once.
+/// Returns keys and values of attributes; each key may occur once.
 fn attributes(value: &Value) -> Vec<(&str, &str)> {
     let of = |one| {
         let [key, value] = fields(one, ["key", "value"]);
@@ -68,7 +68,7 @@ fn attributes(value: &Value) -> Vec<(&str, &str)> {
     all
 }
 
-/// A point of numbers: its value.
+/// Returns the value of a number data point.
 fn number(point: &Value, began: Option<u64>) -> f64 {
     let (time, value) = match began {
         None => {
@@ -88,7 +88,7 @@ fn number(point: &Value, began: Option<u64>) -> f64 {
     value.as_f64().unwrap()
 }
 
-/// Reads a metric by the kind of its data; the sum of its values.
+/// Reads a metric by the kind of its data; returns its name and the sum of its values.
 fn metric(one: &Value) -> (String, f64) {
     let name = one["name"].as_str().unwrap().to_owned();
     let kind = ["gauge", "sum", "histogram"].into_iter().find(|kind| one.get(kind).is_some()).expect("data");
@@ -142,7 +142,7 @@ fn root_metrics_are_sent_and_a_receiver_that_stalls_delays_nothing() {
     let (stream, _) = receiver.accept().unwrap();
     let request = request(&stream);
 
-    // It waits for an answer; those who ask the daemon do not.
+    // While the export waits for an answer, other requests to the daemon are served.
     let text = run(&["metrics", "--socket", &daemon.socket()]);
     let text = String::from_utf8(text.stdout).unwrap();
     let [all] = fields(&request, ["resourceMetrics"]);

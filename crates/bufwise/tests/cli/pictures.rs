@@ -1,5 +1,5 @@
-//! The pictures of `top` and of the page in README: a host with transfers over some paths, as its terminal and a browser
-//! show it. `make pictures` keeps them.
+//! README's pictures of `top` and of the page: a host with transfers over some paths, in a terminal and in a browser.
+//! `make pictures` keeps them.
 
 use std::env;
 use std::fs;
@@ -20,7 +20,7 @@ use crate::terminal::{self, Session, Size};
 use crate::web::Web;
 
 const SIZE: Size = Size { lines: 16, columns: 138 };
-/// Rate, round-trip time, queue and loss of each path, and what iperf3 is told besides.
+/// Rate, round-trip time, queue and loss of each path, and additional arguments of iperf3.
 const TRANSFERS: [(&str, &str, &str, &str, &str); 5] = [
     ("40mbit", "50ms", "bdp", "0", ""),
     ("20mbit", "20ms", "bdp/2", "0.1%", ""),
@@ -30,11 +30,11 @@ const TRANSFERS: [(&str, &str, &str, &str, &str); 5] = [
 ];
 /// Whether the page lists each transfer.
 const ALL_LISTED: &str = "[0, 1, 2, 3, 4].every(path => document.getElementById('rows').textContent.includes(`198.18.${path}.2:5201`))";
-/// The graphs show a minute.
+/// The time span of the graphs.
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Transfers from one host, each over its own path, with a daemon there. Everything of it is in namespaces of its own, so
-/// that nothing else of this machine is in the pictures.
+/// Transfers from one host, each over its own path, and a daemon on that host. All of them are in namespaces of their
+/// own, so that the pictures show nothing else of this machine.
 struct Scene {
     daemon: Daemon,
     net: Net,
@@ -91,7 +91,7 @@ fn quiet(script: &str) -> Command {
     command
 }
 
-/// Where the pictures are kept, if they are: then the graphs are filled before.
+/// The directory in which pictures are kept, if they are; then the graphs are filled first.
 fn album() -> Option<PathBuf> {
     env::var_os("BUFWISE_PICTURES").map(PathBuf::from)
 }
@@ -107,7 +107,7 @@ fn root_top_and_the_page_are_pictured() {
     let browser = scene.net.inside(Browser::start);
     top.shows("198.18.4.2:5201");
     if let Some(album) = album() {
-        // The page looks at connections while it is open.
+        // The page samples connections only while it is open.
         if let Some(mut browser) = browser {
             browser.look("light", 1180, 780);
             browser.go_to(&web.url);

@@ -1,5 +1,5 @@
-//! A place for a daemon of a test: a network namespace, a cgroup and a directory of its own, so that the host's
-//! settings and connections stay out of it.
+//! The environment of a test's daemon: a network namespace, a cgroup and a directory of its own, apart from the host's
+//! settings and connections.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -21,10 +21,10 @@ use serde_json::Value;
 use crate::run::{eventually, patience};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_bufwise");
-/// The maxima that a namespace of a test starts with.
+/// Initial maxima of a test's namespace.
 pub(crate) const RMEM: &str = "4096 131072 6291456";
 
-/// A network namespace; it ends with this value.
+/// A network namespace, which ends when this is dropped.
 pub(crate) struct Net {
     holder: Child,
     kinds: &'static [&'static str],
@@ -35,8 +35,8 @@ impl Net {
         Self::unshared("true", &["-n"], "true")
     }
 
-    /// With other namespaces besides, options of unshare(1) and nsenter(1); one script runs before they are made, another
-    /// one inside.
+    /// Makes it together with other namespaces, given as options of unshare(1) and nsenter(1). The script `before` runs
+    /// before they are made, `inside` runs in them.
     pub(crate) fn unshared(before: &str, kinds: &'static [&'static str], inside: &str) -> Self {
         let inside = format!(
             "{inside} && ip link set lo up && echo '{RMEM}' >/proc/sys/net/ipv4/tcp_rmem && echo up && exec cat"
@@ -49,7 +49,7 @@ impl Net {
         Self { holder, kinds }
     }
 
-    /// The namespace of a host of the laboratory.
+    /// Returns the namespace of a host of the laboratory.
     pub(crate) fn of(host: &Host) -> Self {
         let mut command = Command::new("cat");
         command.stdin(Stdio::piped()).stdout(Stdio::null());
@@ -57,7 +57,7 @@ impl Net {
         Self { holder, kinds: &["-n"] }
     }
 
-    /// The process that keeps it.
+    /// The process that keeps the namespace alive.
     pub(crate) fn id(&self) -> u32 {
         self.holder.id()
     }
@@ -69,7 +69,7 @@ impl Net {
         command
     }
 
-    /// Does something inside.
+    /// Runs `work` in the namespace.
     pub(crate) fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         let namespace = File::open(format!("/proc/{}/ns/net", self.id())).unwrap();
         let enter = move || {
@@ -88,12 +88,12 @@ impl Net {
         self.inside(|| fs::write("/proc/sys/net/ipv4/tcp_rmem", value).unwrap());
     }
 
-    /// Has ip(8) do something inside.
+    /// Runs ip(8) in the namespace.
     pub(crate) fn ip(&self, arguments: &str) {
         assert!(self.command("ip").args(arguments.split(' ')).status().unwrap().success(), "ip {arguments}");
     }
 
-    /// The GSO maximum of a device: the most that it takes at once.
+    /// Returns the GSO maximum of a device: the most bytes that it accepts at once.
     pub(crate) fn at_once(&self, device: &str) -> GsoMaxSize {
         self.inside(|| {
             let mut devices = Devices::open().unwrap();
@@ -110,14 +110,14 @@ impl Net {
         });
     }
 
-    /// Connections to port 5201, or from it, that have moved data.
+    /// Returns the connections to or from port 5201 that have moved data.
     pub(crate) fn connections(&self) -> Vec<Connection> {
         let all = self.inside(|| Diag::open().unwrap().tcp(States::ESTABLISHED).unwrap());
         all.into_iter().filter(|one| one.info.bytes_acked + one.info.bytes_received > 100_000).collect()
     }
 
-    /// The connection to port 5201 that has sent most, with its figures in a list of `ls` or `explain`. Other namespaces of
-    /// this machine may have one of the same addresses.
+    /// Returns the figures, from a list of `ls` or `explain`, of the connection to port 5201 that has sent most. Other
+    /// namespaces of this machine may have connections with the same addresses.
     pub(crate) fn busiest(&self, list: &Value) -> Value {
         let sent = |one: &Connection| one.info.bytes_acked;
         let all = self.connections().into_iter().filter(|one| one.peer.port() == 5201);
@@ -134,14 +134,14 @@ impl Drop for Net {
     }
 }
 
-/// Where cgroup v2 is mounted.
+/// Returns the mount point of cgroup v2.
 pub(crate) fn hierarchy() -> PathBuf {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
     let line = mounts.lines().find(|line| line.split(' ').nth(2) == Some("cgroup2")).expect("cgroup v2");
     line.split(' ').nth(1).unwrap().into()
 }
 
-/// A cgroup of the test's. Dropping it ends what runs in it.
+/// A cgroup of the test. Dropping it ends the processes in it.
 pub(crate) struct TestGroup(PathBuf);
 
 impl TestGroup {
@@ -149,7 +149,7 @@ impl TestGroup {
         Self::below(&hierarchy())
     }
 
-    /// In this directory.
+    /// Makes a cgroup in this directory.
     pub(crate) fn below(directory: &Path) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name = format!("bufwise-test-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
@@ -158,7 +158,7 @@ impl TestGroup {
         Self(path)
     }
 
-    /// As in `/proc/PID/cgroup`, for those who see the directory above as the root.
+    /// The path as in `/proc/PID/cgroup`, relative to the directory above.
     pub(crate) fn path(&self) -> String {
         format!("/{}", self.0.file_name().unwrap().display())
     }
@@ -176,7 +176,7 @@ impl TestGroup {
         command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
     }
 
-    /// A transfer at a bounded rate that goes on for longer than any test.
+    /// Starts a transfer at a bounded rate, which lasts longer than any test.
     pub(crate) fn transfer(&self, net: &Net) -> Transfer {
         let server = self.spawn(net, "exec iperf3 -s -1");
         net.listens();
@@ -219,7 +219,7 @@ fn spawn(net: &Net, arguments: &[&str], directory: &Path) -> Child {
     command.stdout(Stdio::null()).stderr(log).spawn().unwrap()
 }
 
-/// A daemon, its log, and what it tells the service manager.
+/// A daemon, its log, and its messages to the service manager.
 pub(crate) struct Daemon {
     child: Child,
     directory: tempfile::TempDir,
@@ -228,7 +228,7 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// Starts it with a control socket of its own.
+    /// Starts a daemon with a control socket of its own.
     pub(crate) fn start(net: &Net, arguments: &[&str]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let notify = UnixDatagram::bind(directory.path().join("notify")).unwrap();
@@ -237,7 +237,7 @@ impl Daemon {
         Self { child, directory, notify, heard: String::new() }
     }
 
-    /// Starts another one, at the same socket, in the place of this one, which has ended.
+    /// Replaces this daemon, which has ended, by another one at the same socket.
     pub(crate) fn start_again(&mut self, net: &Net, arguments: &[&str]) {
         self.heard.clear();
         self.notify.set_nonblocking(true).unwrap();
@@ -246,7 +246,7 @@ impl Daemon {
         self.child = spawn(net, arguments, self.directory.path());
     }
 
-    /// As [`Daemon::start`], and waits until it is ready.
+    /// As [`Daemon::start`], but waits until the daemon is ready.
     pub(crate) fn ready(net: &Net, arguments: &[&str]) -> Self {
         let mut daemon = Self::start(net, arguments);
         daemon.hears("READY=1");
@@ -265,7 +265,7 @@ impl Daemon {
         fs::read_to_string(self.directory.path().join("log")).unwrap()
     }
 
-    /// Waits for a line that contains `words`.
+    /// Waits for a line of the log that contains `words`.
     pub(crate) fn says(&self, words: &str) {
         let start = Instant::now();
         while !self.log().contains(words) {
@@ -278,7 +278,7 @@ impl Daemon {
         }
     }
 
-    /// Waits until the service manager is told something; what it was told since the last call.
+    /// Waits for a message to the service manager that contains `words`; returns the messages since the last call.
     pub(crate) fn hears(&mut self, words: &str) -> String {
         let mut buffer = [0; 512];
         loop {
@@ -288,7 +288,8 @@ impl Daemon {
             }
             let len = match self.notify.recv(&mut buffer) {
                 Ok(len) => len,
-                // A test that stops and continues its command interrupts this, too: a wait with a time-out is not resumed.
+                // Stopping and continuing the test's command interrupts this call, too: the kernel does not resume a
+                // wait with a time-out.
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => panic!("{words} was not told ({error}) but {}:\n{}", self.heard, self.log()),
             };
@@ -297,7 +298,7 @@ impl Daemon {
         }
     }
 
-    /// The message that the service manager gets within a time.
+    /// Returns the message that the service manager gets within `time`.
     pub(crate) fn hears_for(&mut self, time: Duration) -> String {
         let usual = self.notify.read_timeout().unwrap();
         self.notify.set_read_timeout(Some(time)).unwrap();

@@ -1,5 +1,5 @@
-//! Every policy by what it sets, on connections inside one namespace: nothing here depends on rates or on how long
-//! something takes, so it holds on an emulated machine too.
+//! The settings of every policy, on connections inside one namespace. The tests depend on neither rates nor durations,
+//! so they hold on an emulated machine, too.
 
 use std::net::{SocketAddr, TcpStream};
 use std::process::Stdio;
@@ -12,7 +12,7 @@ use crate::run::{eventually, root};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_bufwise");
 
-/// The report on iperf3 inside a namespace, both of its ends run under a policy.
+/// Runs both ends of iperf3 inside a namespace under a policy; returns the report.
 fn transfer(policy: &[&str], host: &str, client: &str) -> Value {
     let net = Net::new();
     let directory = tempfile::tempdir().unwrap();
@@ -31,7 +31,7 @@ fn connections(report: &Value) -> &[Value] {
     report["connections"].as_array().unwrap()
 }
 
-/// The ends that have sent data, or received them.
+/// Returns the ends that have sent, or received, data.
 fn ends<'a>(report: &'a Value, moved: &str) -> Vec<&'a Value> {
     let all = connections(report).iter();
     let found: Vec<_> = all.filter(|one| one[moved].as_u64() > Some(500_000)).collect();
@@ -51,13 +51,13 @@ fn changes(one: &Value, side: &str) -> u64 {
     one["tuned"][side].as_u64().unwrap()
 }
 
-/// The send buffer's limits in the samples of one connection.
+/// Returns the limits of the send buffer in the samples of one connection.
 fn limits(sender: &Value) -> Vec<u64> {
     let points = sender["buffers"].as_array().unwrap().iter();
     points.filter_map(|point| point["send_buffer_bytes"].as_u64()).collect()
 }
 
-/// The middle one.
+/// Returns the median.
 fn median(mut limits: Vec<u64>) -> u64 {
     limits.sort_unstable();
     limits[limits.len() / 2]
@@ -94,7 +94,7 @@ fn root_eq_gives_all_the_same() {
     let senders = senders(&report);
     assert_eq!(senders.len(), 4, "{report}");
     let others: Vec<_> = senders[1..].iter().map(|one| limits(one)).collect();
-    // Before the four have begun, two connections of iperf3's own share the memory.
+    // Before the four begin, iperf3's two control connections share the memory.
     let mut quarters = limits(senders[0]).into_iter().filter(|size| 4 * size <= 8 << 20);
     assert!(quarters.any(|size| others.iter().all(|all| all.contains(&size))), "{report}");
 }
@@ -165,7 +165,7 @@ fn root_sobas_sets_the_window_alone() {
     sets_the_window_alone("sobas");
 }
 
-/// Loopback is nearer than what fit bounds: the buffers are sized, and the rate is the kernel's.
+/// Loopback's round trip is too short for fit: buffers are sized, but the rate is not bounded.
 #[test]
 fn root_fit_sizes_both_sides_and_leaves_the_rate_of_near_paths_alone() {
     let Some(_alone) = root() else { return };
@@ -184,7 +184,7 @@ fn root_shares_are_within_the_memory() {
         let report = transfer(&["--policy", policy, "--memory", "2MiB"], "127.0.0.1", "-P 8 -t 3");
         let senders = senders(&report);
         assert_eq!(senders.len(), 8, "{report}");
-        // Half of the time, for the first samples are from before the shares, and the last from when some had left.
+        // Medians, for the first samples precede the shares, and the last ones follow the end of some connections.
         let sum: u64 = senders.iter().map(|one| median(limits(one))).sum();
         assert!(sum <= 2 << 20, "{policy}: {sum} of 2 MiB: {report}");
     }
@@ -194,7 +194,7 @@ fn root_shares_are_within_the_memory() {
 fn root_small_documents_have_an_initial_window_of_their_size() {
     let Some(_alone) = root() else { return };
     let net = Net::new();
-    // Loopback's own segments are larger than a document.
+    // Loopback's usual segments are larger than a document.
     net.ip("link set lo mtu 1500");
     let mut command = net.command(PROGRAM);
     command.args(["run", "--policy", "kernel", "--small-documents", "30KB", "--", "iperf3", "-s", "-1"]);
@@ -202,7 +202,7 @@ fn root_small_documents_have_an_initial_window_of_their_size() {
     net.listens();
     let address: SocketAddr = "127.0.0.1:5201".parse().unwrap();
     let client = net.inside(|| TcpStream::connect(address).unwrap());
-    // 30,000 bytes in segments of 1,448.
+    // The initial window for 30,000 bytes, in segments of 1,448.
     eventually("the server's end has the window", || {
         let all = net.inside(|| Diag::open().unwrap().tcp(States::ESTABLISHED).unwrap());
         all.iter().any(|one| one.local.port() == 5201 && one.info.snd_cwnd == 21)

@@ -1,4 +1,4 @@
-//! `bufwise probe`: what a path carries is what the emulator was told, and bad targets are one line.
+//! `bufwise probe`: its figures agree with the emulator's settings, and wrong targets cause one line.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::run::{command, only_error, root, run};
 
-/// Probes over a path with a server at its other end; the report, or why there is none.
+/// Probes a path with a server at the other end; returns the report, or the reason why there is none.
 fn over(path: &[&str]) -> Value {
     let program = env!("CARGO_BIN_EXE_bufwise");
     let server = format!("{program} probe --serve 198.18.0.2");
@@ -25,7 +25,7 @@ fn number(report: &Value, pointer: &str) -> f64 {
         .unwrap_or_else(|| panic!("no number at {pointer}: {report}"))
 }
 
-/// Whether a figure is within this share of the truth.
+/// Checks that a figure is within `share` of the true value.
 fn near(report: &Value, pointer: &str, truth: f64, share: f64) -> Result<(), String> {
     let found = report.pointer(pointer).and_then(Value::as_f64).unwrap_or(f64::NAN);
     let is_near = (found / truth - 1.0).abs() <= share;
@@ -35,7 +35,7 @@ fn near(report: &Value, pointer: &str, truth: f64, share: f64) -> Result<(), Str
 #[test]
 fn root_a_path_is_measured_both_ways_beside_traffic_of_others() {
     let Some(_alone) = root() else { return };
-    // IP packets of 1,380 bytes have 14 more on the wire.
+    // IP packets of 1,380 bytes have 14 bytes more on the wire.
     let ip = |wire: f64| wire * 1_380.0 / 1_394.0;
     let measure = || {
         let report = over(&["--rate", "50mbit", "--rtt", "30ms", "--queue", "50ms", "--cross", "20mbit"]);
@@ -46,11 +46,11 @@ fn root_a_path_is_measured_both_ways_beside_traffic_of_others() {
             .and_then(|()| near(&report, "/round_trip/least_s", 0.030, 0.05));
         judged.map(|()| report)
     };
-    // A host without a processor to spare disturbs trains and emulator: further attempts are for that.
+    // A busy host disturbs trains and emulator, so there are three attempts.
     let report = measure().or_else(|_| measure()).or_else(|_| measure()).expect("figures near the truth");
     assert_eq!(report["method"], "bufwise");
     assert!(number(&report, "/loss/probes") > 50.0, "{report}");
-    // Of both ways a hundredth of ten seconds is 0.6 MB each; the trains come on top.
+    // A hundredth of the rate over ten seconds is 0.6 MB in each direction; the trains add to that.
     assert!(number(&report, "/sent_bytes") < 5e6 && number(&report, "/received_bytes") < 5e6, "{report}");
     let bdp = number(&report, "/here/bdp_bytes");
     assert!((170_000.0..210_000.0).contains(&bdp), "{bdp}");
@@ -61,10 +61,10 @@ fn root_a_path_is_measured_both_ways_beside_traffic_of_others() {
 fn a_port_that_speaks_first_shows_its_round_trip_and_no_more() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let target = listener.local_addr().unwrap().to_string();
-    // It ends with the test's process.
+    // The thread ends with the test's process.
     std::thread::spawn(move || {
         for mut client in listener.incoming().flatten() {
-            // A client that only connects and leaves hears nothing.
+            // Fails if the client has already left.
             let _gone = client.write_all(b"SSH-2.0-test\r\n");
         }
     });

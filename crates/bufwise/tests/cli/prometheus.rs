@@ -1,5 +1,5 @@
-//! A real Prometheus scrapes a daemon: the series are there, say what `ls` says, and answer the alert rules and every query
-//! of docs/grafana-dashboard.json.
+//! A real Prometheus scrapes a daemon: the series exist, agree with `ls`, and answer the alert rules and every query of
+//! docs/grafana-dashboard.json.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -19,12 +19,12 @@ use crate::run::{patience, root, run, within};
 
 const DAEMON: &str = "127.0.0.1:9847";
 const PROMETHEUS: &str = "127.0.0.1:9090";
-/// The name of a host in the dashboard's variable `instance`: all of them.
+/// Value of the dashboard's variable `instance`: all hosts.
 const EVERY_HOST: &str = ".+";
-/// Prometheus starts, scrapes once a second and keeps rates of several scrapes.
+/// Longest time until Prometheus has started and has rates over several scrapes, of one per second.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// A server in a namespace, which scrapes the daemon there.
+/// A Prometheus server in a namespace, which scrapes the daemon there.
 struct Prometheus<'a> {
     child: Child,
     net: &'a Net,
@@ -50,11 +50,11 @@ impl<'a> Prometheus<'a> {
         Self { child, net, _data: data }
     }
 
-    /// The answer to a request of its HTTP interface; `None` while it does not answer.
+    /// Returns the answer to a request of its HTTP interface; `None` while it does not answer.
     fn get(&self, path: &str) -> Option<Value> {
         let mut stream = self.net.inside(|| TcpStream::connect(PROMETHEUS)).ok()?;
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        // By HTTP 1.0 the answer comes in one piece.
+        // With HTTP 1.0 the answer is not chunked.
         write!(stream, "GET /api/v1/{path} HTTP/1.0\r\nHost: {PROMETHEUS}\r\n\r\n").ok()?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).ok()?;
@@ -63,7 +63,7 @@ impl<'a> Prometheus<'a> {
         Some(body["data"].clone())
     }
 
-    /// The values of a query: those that are numbers.
+    /// Returns the values of a query that are numbers.
     fn values(&self, query: &str) -> Vec<f64> {
         let Some(data) = self.get(&format!("query?query={}", encoded(query))) else { return Vec::new() };
         let value = |one: &Value| one["value"][1].as_str().and_then(|text| text.parse::<f64>().ok());
@@ -71,7 +71,7 @@ impl<'a> Prometheus<'a> {
         all.filter(|value| value.is_finite()).collect()
     }
 
-    /// Waits until a query has an answer of one value that is as it should be.
+    /// Waits until a query returns one value for which `right` holds.
     fn says(&self, query: &str, mut right: impl FnMut(f64) -> bool) {
         let mut seen = Vec::new();
         within(patience(PATIENCE), query, || {
@@ -92,7 +92,7 @@ fn documented(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name)
 }
 
-/// As a part of a URL.
+/// Encodes a query for a URL.
 fn encoded(query: &str) -> String {
     query.bytes().map(|byte| format!("%{byte:02X}")).collect()
 }
@@ -101,7 +101,7 @@ fn dashboard() -> Value {
     serde_json::from_slice(&fs::read(documented("grafana-dashboard.json")).unwrap()).unwrap()
 }
 
-/// Each query of the dashboard with its panel's title, its variables replaced as Grafana does.
+/// Returns each query of the dashboard with its panel's title; variables are replaced as Grafana does.
 fn queries(dashboard: &Value) -> Vec<(String, String)> {
     let panels = dashboard["panels"].as_array().unwrap().iter();
     let of_panel = |panel: &Value| {
@@ -118,7 +118,7 @@ fn queries(dashboard: &Value) -> Vec<(String, String)> {
     panels.flat_map(of_panel).collect()
 }
 
-/// Whether the kernel counts what programs cost: a setting of the whole machine, which tests leave as it is.
+/// Whether the kernel measures the cost of BPF programs: a setting of the whole machine, which tests do not change.
 fn counts_cost() -> bool {
     fs::read_to_string("/proc/sys/kernel/bpf_stats_enabled").is_ok_and(|text| text.trim() == "1")
 }
@@ -181,7 +181,7 @@ fn root_prometheus_scrapes_a_daemon_and_every_query_of_the_dashboard_has_data() 
     let prometheus = Prometheus::start(&program, &here);
 
     prometheus.says("up{job=\"bufwise\"}", |value| value > 0.5);
-    // One figure for one thing.
+    // The series agree with `ls`.
     let summary = listed(&daemon)["summary"].clone();
     let same = |key: &str, value: f64| (summary[key].as_f64().unwrap() - value).abs() < 0.1;
     prometheus.says("bufwise_memory_budget_bytes{direction=\"send\"}", |value| same("budget_bytes", value));

@@ -1,4 +1,4 @@
-//! `bufwise restore`, and what is left when a daemon is killed.
+//! `bufwise restore`, and the leftovers of a killed daemon.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -45,7 +45,7 @@ fn root_a_killed_daemon_leaves_connections_running_and_its_traces_are_cleared() 
     eventually("data still moves", || moved(&net) > before + 1_000_000);
     assert!(is_sized(&net) && net.rmem().ends_with(" 67108864"), "what it did stays");
 
-    // The next daemon clears it, and tunes by its own rules; so does restore.
+    // The next daemon clears the leftovers, as `restore` does, and tunes by its own rules.
     daemon.start_again(&net, &["--cgroup", &group.path(), "--policy", "kernel"]);
     daemon.hears("READY=1");
     daemon.says("left by a killed bufwise: net.ipv4.tcp_rmem");
@@ -125,7 +125,7 @@ fn root_a_daemon_that_is_stopped_is_named_soon_and_does_nothing_of_it_later() {
     let listed = String::from_utf8(listed.stdout).unwrap();
     assert!(listed.contains("has said nothing for 2 s"), "{listed}");
     soon();
-    // As many as may wait to be accepted, with the two before.
+    // With the two connections before, these fill the backlog.
     let waiting: Vec<_> = (0..15).map(|_| UnixStream::connect(&socket).unwrap()).collect();
     let error = only_error(&run(&["restore", "--socket", &socket]), 1);
     assert!(error.contains("is it stopped"), "{error}");
@@ -153,7 +153,7 @@ fn root_a_daemon_that_is_asked_gives_back_and_rests_until_it_is_reloaded() {
     eventually("buffers are set", || is_sized(&net));
     let said = restore(&daemon.socket());
     assert!(said.contains(&format!("net.ipv4.tcp_rmem = {RMEM}")), "{said}");
-    // How many there are depends on what the transfer has open.
+    // Their number depends on the connections that the transfer has open.
     assert!(said.contains(" connections given back to the kernel"), "{said}");
     assert!(!is_sized(&net) && net.rmem() == RMEM);
     daemon.signal(Signal::SIGHUP);

@@ -1,11 +1,11 @@
-//! Running the program, and what a test of it needs to know about this machine.
+//! Running the program, and facts about this machine for its tests.
 
 use std::fs;
 use std::process::{Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The program with these arguments; nothing of the caller's terminal.
+/// Returns the program with these arguments, detached from the caller's terminal.
 pub(crate) fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bufwise"));
     command.args(arguments).stdin(Stdio::null());
@@ -16,7 +16,7 @@ pub(crate) fn run(arguments: &[&str]) -> Output {
     command(arguments).output().expect("the program starts")
 }
 
-/// The only line on standard error of a run that failed with `status`.
+/// Returns the only line on standard error of a run that failed with `status`.
 pub(crate) fn only_error(output: &Output, status: i32) -> String {
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(status), "{text}");
@@ -25,14 +25,14 @@ pub(crate) fn only_error(output: &Output, status: i32) -> String {
     text
 }
 
-/// Paths are real-time: one at a time. `None`, the test skipped, without root.
+/// Returns a lock, for emulated paths run in real time, one at a time. `None`, and the test skipped, without root.
 pub(crate) fn root() -> Option<MutexGuard<'static, ()>> {
     static ONE_PATH: Mutex<()> = Mutex::new(());
     bufwise_trial::root().then(|| ONE_PATH.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Measures until the emulator was given the processor in time; what is measured then counts, whatever it is. A machine
-/// that never lets the emulator keep time cannot show what is claimed: the test fails.
+/// Repeats a measurement until the emulator got the processor in time; that result counts, whatever it is. If the
+/// emulator never keeps time on this machine, the test fails.
 pub(crate) fn until_valid<T>(measure: impl FnMut() -> T, problem: impl Fn(&T) -> Option<String>) -> T {
     const ATTEMPTS: usize = 5;
     let mut problems = Vec::new();
@@ -45,13 +45,13 @@ pub(crate) fn until_valid<T>(measure: impl FnMut() -> T, problem: impl Fn(&T) ->
     panic!("the emulator stalled in each of {ATTEMPTS} runs: {}", problems.join("; "));
 }
 
-/// Why a report of the laboratory is not to be trusted, if it is not.
+/// Returns why a report of the laboratory is invalid; `None` if it is valid.
 pub(crate) fn why_invalid(report: &serde_json::Value) -> Option<String> {
     (report["valid"] != true).then(|| report["why_invalid"].to_string())
 }
 
-/// How long to wait for something that takes an idle machine no time. `BUFWISE_TEST_PATIENCE` multiplies it: an emulated
-/// machine is slower by far.
+/// Returns the time to wait for an action that takes `alone` on an idle machine. `BUFWISE_TEST_PATIENCE` multiplies it,
+/// for an emulated machine is far slower.
 pub(crate) fn patience(alone: Duration) -> Duration {
     let times = std::env::var("BUFWISE_TEST_PATIENCE").ok().and_then(|times| times.parse().ok());
     alone * times.unwrap_or(1)
@@ -62,7 +62,7 @@ pub(crate) fn eventually(what: &str, condition: impl FnMut() -> bool) {
     within(patience(Duration::from_secs(10)), what, condition);
 }
 
-/// Waits so long for something that should happen.
+/// Waits until `condition` holds; fails after `patience`.
 pub(crate) fn within(patience: Duration, what: &str, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();
     while !condition() {
@@ -71,7 +71,7 @@ pub(crate) fn within(patience: Duration, what: &str, mut condition: impl FnMut()
     }
 }
 
-/// Process numbers whose command line contains `marker`, other than ours.
+/// Returns the IDs of other processes whose command line contains `marker`.
 pub(crate) fn processes(marker: &str) -> Vec<i32> {
     let entries = fs::read_dir("/proc").expect("/proc is there").flatten();
     let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());

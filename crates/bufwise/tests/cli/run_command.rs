@@ -1,4 +1,5 @@
-//! `bufwise run`: the command's own streams, status and signals; its connections tuned and reported; nothing left.
+//! `bufwise run`: the command has its own streams, status and signals; its connections are tuned and reported; nothing
+//! is left behind.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -12,7 +13,7 @@ use serde_json::Value;
 use crate::run::{command, eventually, only_error, processes, root, run, until_valid, why_invalid};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_bufwise");
-/// Prefix of the names of groups made for a command; the number of the process that made the group follows.
+/// Prefix of the names of groups made for a command, followed by the ID of the process that made the group.
 const PREFIX: &str = "bufwise-run-";
 
 fn text(bytes: &[u8]) -> String {
@@ -26,12 +27,12 @@ fn number(value: &Value, pointer: &str) -> f64 {
         .unwrap_or_else(|| panic!("no number at {pointer}: {value}"))
 }
 
-/// Groups of ours anywhere in the cgroup hierarchy, without those of another bufwise that runs on this host.
+/// Returns our groups anywhere in the cgroup hierarchy, without those of another bufwise on this host.
 pub(crate) fn groups() -> Vec<String> {
     all_groups().into_iter().filter(|name| !is_anothers(name)).collect()
 }
 
-/// The name says which process made it: a bufwise that runs and was not started by this process or its children.
+/// Whether the process in the group's name is a running bufwise that was not started by this process or its children.
 fn is_anothers(name: &str) -> bool {
     let maker = name.strip_prefix(PREFIX).and_then(|rest| rest.split('-').next()?.parse::<u32>().ok());
     let parent = |pid: u32| -> Option<u32> {
@@ -65,7 +66,7 @@ fn all_groups() -> Vec<String> {
     found
 }
 
-/// Runs a command tuned on one host of a path, and returns the report on it and that on the path.
+/// Runs a tuned command on one host of a path; returns the report on the command and that on the path.
 fn over_a_path(path: &[&str], server: &str, client: &str) -> (Value, Value) {
     until_valid(|| attempt(path, server, client), |(_, path)| why_invalid(path))
 }
@@ -85,7 +86,7 @@ fn attempt(path: &[&str], server: &str, client: &str) -> (Value, Value) {
     (json(&on_run), json(&on_path))
 }
 
-/// The connection that moved most.
+/// Returns the connection that moved most bytes.
 fn main_connection(report: &Value) -> &Value {
     &report["connections"][0]
 }
@@ -201,7 +202,7 @@ fn root_abt_grows_the_send_buffer_beyond_the_hosts_maxima() {
         "RUN --policy abt -- iperf3 -c 198.18.0.2 -t 3 -J",
     );
     let connection = main_connection(&report);
-    // Alone the kernel sends no more than 1 MB per 100 ms: 80 Mbit/s.
+    // Without bufwise the kernel sends at most 1 MB per 100 ms: 80 Mbit/s.
     assert!(number(connection, "/goodput_bps") > 120e6, "{}", connection["goodput_bps"]);
     let maximum: f64 = fs::read_to_string("/proc/sys/net/core/wmem_max").unwrap().trim().parse().unwrap();
     let largest = number(connection, "/tuned/send_buffer_bytes");
@@ -225,13 +226,12 @@ fn root_fixed_holds_the_buffer_and_with_it_the_rate() {
         .map(|s| s["sndbuf"].clone())
         .collect();
     assert!(senders.len() >= 10 && senders.iter().all(|size| *size == 2 * 65_536), "{senders:?}");
-    // At most 128 KiB of memory per round trip; a skb may be begun beyond it.
-    // Four fifths of it are payload.
+    // At most 128 KiB of memory per round trip, four fifths of which are payload, and one skb begun beyond that.
     let full = 131_072.0 * 8.0 / 0.040;
     assert!((0.7 * full..1.3 * full).contains(&number(&path, "/goodput_bps")), "{}", path["goodput_bps"]);
 }
 
-/// The mean round trip at the sender after 3 s, ms.
+/// Returns the sender's mean round trip after the first 3 s, ms.
 fn settled_round_trip(path: &Value) -> f64 {
     let samples = path["samples"].as_array().unwrap().iter();
     let late = samples.filter(|s| s["host"] == "b" && number(s, "/t") > 3.0);
@@ -253,8 +253,8 @@ fn root_sobas_holds_the_window_so_that_no_queue_stands() {
     assert_eq!(connection["direction"], "receive");
     let window = number(connection, "/tuned/receive_window_bytes");
     let (goodput, round_trip) = (number(connection, "/goodput_bps"), settled_round_trip(&path));
-    // The path holds 239 KB of payload, and the window starts at 1.2 times that (SOBAS, equation 16): a fifth of the round
-    // trip may stand in the queue, where CUBIC alone has 200 ms and more. The start takes half a second of five.
+    // The BDP is 239 KB of payload, and the window starts at 1.2 times that (Prasad 2004, equation 16): the queue may
+    // add a fifth of the round trip, where CUBIC alone adds 200 ms and more. The start takes half a second of five.
     assert!((0.9..1.3).contains(&(window / 239e3)), "{window}");
     assert!(goodput > 0.9 * 47.8e6, "{goodput}");
     assert!(round_trip < 1.25 * 40.0, "{round_trip}");
@@ -271,8 +271,8 @@ fn root_drs_opens_the_window_where_the_kernels_own_tuning_is_off() {
         number(main_connection(&report), "/goodput_bps")
     };
     let (kernel, drs) = (through("kernel"), through("drs"));
-    // A buffer of 64 KiB offers a window of half as much to all of it: 3.3 to 6.6 Mbit/s. The path gives 95, of which slow
-    // start takes half a second of three.
+    // A buffer of 64 KiB offers a window of between half and all of it: 3.3 to 6.6 Mbit/s. The path carries 95 Mbit/s,
+    // and slow start takes half a second of three.
     assert!((3.2e6..6.6e6).contains(&kernel), "{kernel}");
     assert!(drs > 65e6, "{drs}");
 }
@@ -320,8 +320,8 @@ fn root_many_connections_share_the_memory() {
         "RUN --policy abt --memory 3MiB -- iperf3 -c 198.18.0.2 -P 12 -t 4 -J",
     );
     let held = number(&report, "/held_send_peak_bytes");
-    // The kernel alone holds 10 MB here. A writer may begin a buffer of 64 KB just before its share shrinks: three
-    // such in the same moment of a loaded machine are tolerated.
+    // The kernel alone holds 10 MB here. A writer may begin a buffer of 64 KB just before its share shrinks: on a
+    // loaded machine, three of them at the same moment are tolerated.
     assert!(held <= 3.0 * 1_048_576.0 + 3.0 * 65_536.0, "{held} of 3 MiB");
     let connections = report["connections"].as_array().unwrap();
     let sum: f64 = connections.iter().map(|one| number(one, "/goodput_bps")).sum();
@@ -340,7 +340,7 @@ fn root_fifty_connections_stay_within_little_memory() {
     let notes = report["notes"].as_array().unwrap();
     let says = |note: &Value| note.as_str().unwrap().starts_with("meanwhile gso_max_size of ");
     assert!(notes.iter().any(says), "{notes:?}");
-    // With 64 KB at once they hold 2.7 MB, without bufwise 5: a tenth above is still neither.
+    // With 64 KB at once the connections hold 2.7 MB, and without bufwise 5 MB: a tenth above the budget excludes both.
     assert!(held <= 1.1 * 2.0 * 1_048_576.0, "{held} of 2 MiB");
     assert!(number(&path, "/goodput_bps") > 0.75 * 40e6, "{}", path["goodput_bps"]);
 }
@@ -362,7 +362,7 @@ fn root_devices_take_less_at_once_when_many_connections_have_come() {
     let Some(_alone) = root() else { return };
     let show = "ip -d -o link show bw0";
     let servers = "iperf3 -s -1 -p 5201 >/dev/null & iperf3 -s -1 -p 5202 >/dev/null; wait";
-    // 16 MiB begin with as much as devices take; 200 connections may hold 67 KB each.
+    // With 16 MiB, devices keep their maxima at first; each of 200 connections may then hold 67 KB.
     let script = format!(
         "for port in 5201 5202; do iperf3 -c 198.18.0.2 -p $port -P 100 -t 8 >/dev/null & done; \
          for _ in $(seq 300); do {show} | grep -q \" gso_max_size 8192 \" && break; sleep 0.05; done; {show}; wait"
@@ -384,7 +384,7 @@ fn root_a_small_memory_beside_devices_of_others_is_told_before_the_command_start
             [&["run", "--policy", "abt", "--memory", memory], more, &["--", "sh", "-c", "echo started >&2"]];
         text(&run(&options.concat()).stderr)
     };
-    // The first namespace alone has this file; elsewhere devices are bounded.
+    // Only the host's first namespace has this file; in others devices are bounded.
     let in_the_first = fs::exists("/proc/sys/net/ipv4/tcp_mem").unwrap();
     let told = said("1MiB", &[]);
     let before = told.split("started").next().unwrap();
@@ -400,7 +400,7 @@ fn root_a_small_memory_beside_devices_of_others_is_told_before_the_command_start
 #[test]
 fn root_devices_are_put_back_by_whoever_leaves_last() {
     let Some(_alone) = root() else { return };
-    // A command that cannot be started, under a policy that has raised a maximum as well.
+    // A command that cannot be started, under a policy that also raises a maximum.
     let show = "ip -d -o link show bw0";
     let client = format!("{PROGRAM} run --policy drs --gso-max-size 4KiB -- /no/such/command; {show}");
     let shown = text(&run(&["lab", "path", "--client", &client]).stdout);
@@ -436,11 +436,11 @@ fn root_a_connection_that_outlives_the_command_is_given_back() {
     let Some(_alone) = root() else { return };
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
-    // The background process is done once its input, our end of the connection, is at its end.
+    // The background process ends at the end of its input, which is our end of the connection.
     let script = format!(
         "exec 3<>/dev/tcp/127.0.0.1/{port}; head -c 300000 /dev/zero >&3; cat <&3 >/dev/null & sleep 0.5"
     );
-    // This rule sizes a connection as soon as it is made.
+    // This policy sizes a connection as soon as it is made.
     let child = command(&["run", "--policy", "fixed:64KiB", "--json", "-", "--", "bash", "-c", &script])
         .stdout(Stdio::piped())
         .spawn()

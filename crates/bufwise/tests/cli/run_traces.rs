@@ -1,4 +1,4 @@
-//! Traces of `bufwise run` that a command spreads: groups below its own, network namespaces.
+//! Traces of `bufwise run` in other places: groups that the command makes below its own, and network namespaces.
 
 use std::fs;
 use std::process::{Command, Output, Stdio};
@@ -10,7 +10,7 @@ use crate::place::{Daemon, Net, TestGroup};
 use crate::run::{command, eventually, processes, root, run};
 use crate::run_command::groups;
 
-/// Where the command of a script is in the hierarchy.
+/// Shell code that sets `own` to the group of the script's command.
 const OWN_GROUP: &str =
     "own=$(awk '$3 == \"cgroup2\" { print $2; exit }' /proc/mounts)$(sed -n 's/^0:://p' /proc/self/cgroup)";
 
@@ -27,13 +27,13 @@ fn root_groups_that_a_command_makes_go_with_its_own() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(groups(), [""; 0]);
 
-    // A process that stays behind goes on, in the group above.
+    // A process left running goes on, in the group above.
     let background = format!("{enter}; sleep {marker} >/dev/null 2>&1 &");
     assert!(shell(&["--engine", "kernel"], &background).status.success());
     assert_eq!((groups().len(), processes(marker).len()), (0, 1));
     kill(Pid::from_raw(processes(marker)[0]), Signal::SIGKILL).unwrap();
 
-    // What a killed one has left is the next one's to remove, once nothing runs in it.
+    // The next `run` removes the groups of a killed one, once they have no processes.
     let waits = format!("{enter}; exec sleep {marker}");
     let mut killed = command(&["run", "--", "sh", "-c", &waits]).stderr(Stdio::null()).spawn().unwrap();
     let sleeps = || processes(marker).first().copied();
@@ -56,7 +56,7 @@ fn root_a_namespace_that_a_command_leaves_has_the_maxima_of_before() {
     let marker = "63.7125";
     let maximum = "cat /proc/sys/net/ipv4/tcp_rmem";
     let usual = fs::read_to_string("/proc/sys/net/ipv4/tcp_rmem").unwrap();
-    // Its parent ends as soon as the namespace is there.
+    // The parent ends as soon as the namespace exists.
     let script = format!("unshare -n sh -c '{maximum}; sleep {marker} >/dev/null 2>&1 &'");
     let output = shell(&["--engine", "kernel", "--policy", "drs", "--memory", "64MiB"], &script);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -83,7 +83,7 @@ fn root_a_daemon_in_a_namespace_that_began_with_raised_maxima_puts_the_originals
     let mut above = command(&arguments).stderr(Stdio::null()).spawn().unwrap();
     eventually("the command runs", || processes("64.7126").len() == 2);
     let (net, group) = (Net::new(), TestGroup::new());
-    // As if it had been left as it was made.
+    // A new namespace copies the host's maxima, which are raised now; `Net::new` has replaced them.
     net.set_rmem(&maxima());
     let mut daemon = Daemon::ready(&net, &["--cgroup", &group.path()]);
     daemon.signal(Signal::SIGTERM);

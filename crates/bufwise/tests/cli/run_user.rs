@@ -1,4 +1,4 @@
-//! `bufwise run` without any privilege: connections of the command and of its descendants are found, sized, given back.
+//! `bufwise run` without any privilege: it finds, sizes and releases connections of the command and of its descendants.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -15,14 +15,14 @@ use serde_json::Value;
 use crate::place::Net;
 use crate::run::{eventually, only_error, root};
 
-/// Payload of `fixed:64KiB`.
+/// Payload under `fixed:64KiB`.
 const SIZE: Bytes = Bytes(65_536);
 
-/// `run` inside the namespace, by a user without any privilege.
+/// Returns `run` inside the namespace, by a user without any privilege.
 fn unprivileged(net: &Net, arguments: &[&str]) -> Command {
     let mut command = net.command("setpriv");
     command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "--"]);
-    // The program may lie where that user cannot go: it is started through a descriptor that is open already.
+    // That user may not reach the program's path, so it is started through a descriptor that is already open.
     let program = File::open(env!("CARGO_BIN_EXE_bufwise")).unwrap();
     command.args(["/proc/self/fd/0", "run"]).args(arguments).stdin(program);
     command
@@ -34,7 +34,7 @@ fn report(net: &Net, arguments: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).expect("the report is JSON")
 }
 
-/// A descriptor of the end with that address, whichever process has it.
+/// Returns a descriptor of the socket with that local address, whichever process has it.
 fn end_at(net: &Net, local: SocketAddr) -> OwnedFd {
     let all = net.connections();
     let one = all.iter().find(|one| one.local == local).expect("it is connected");
@@ -48,7 +48,7 @@ fn root_without_privilege_an_orphans_connection_is_sized_and_given_back() {
     let [listener, gate] = net.inside(|| [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap()));
     let connect =
         |to: &TcpListener| format!("exec 3<>/dev/tcp/127.0.0.1/{}", to.local_addr().unwrap().port());
-    // The parent of the process that connects has ended. The command waits until its own connection ends.
+    // The connecting process is an orphan: its parent has ended. The command waits until its own connection ends.
     let orphan = format!("{}; head -c 300000 /dev/zero >&3; cat <&3", connect(&listener));
     let script = format!("( ( {orphan} ) >/dev/null 2>&1 & ); {}; cat <&3", connect(&gate));
     let arguments =

@@ -1,4 +1,4 @@
-//! `bufwise serve`: what it says, whom it lets in, how it ends. The protocol itself is tested in `transfer`.
+//! `bufwise serve`: its output, its users, its end. The protocol itself is tested in `transfer`.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -19,7 +19,7 @@ use crate::run::{command, only_error, patience, run};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A server that runs, and the lines that it logs.
+/// A running server, and the lines of its log.
 pub(crate) struct Running {
     child: Child,
     lines: Receiver<String>,
@@ -35,7 +35,7 @@ impl Running {
         let (sender, lines) = channel();
         thread::spawn(move || {
             for line in log.lines().map_while(Result::ok) {
-                // The test may have seen enough.
+                // Fails if the test no longer reads the log.
                 let _unheard = sender.send(line);
             }
         });
@@ -46,7 +46,7 @@ impl Running {
         running
     }
 
-    /// Waits for a line with this in it.
+    /// Waits for a line of the log that contains `what`, and returns it.
     pub(crate) fn says(&self, what: &str) -> String {
         loop {
             let line = self.lines.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("it does not say {what}"));
@@ -60,7 +60,7 @@ impl Running {
         self.client_from(Ipv4Addr::LOCALHOST)
     }
 
-    /// A client at this address of the loopback interface.
+    /// Connects a client from this address of the loopback interface.
     pub(crate) fn client_from(&self, address: Ipv4Addr) -> Client {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         socket.bind(&SocketAddr::from((address, 0)).into()).unwrap();
@@ -75,7 +75,7 @@ impl Running {
         self.child.id()
     }
 
-    /// What this file of `/proc/PID` says.
+    /// Returns the contents of this file of `/proc/PID`.
     pub(crate) fn proc(&self, file: &str) -> String {
         fs::read_to_string(format!("/proc/{}/{file}", self.child.id())).unwrap()
     }
@@ -84,7 +84,7 @@ impl Running {
         kill(Pid::from_raw(self.child.id().cast_signed()), Signal::SIGHUP).unwrap();
     }
 
-    /// Asks it to stop; it must end well.
+    /// Stops the server by `signal`; it must end with status 0.
     pub(crate) fn stop(mut self, signal: Signal) {
         kill(Pid::from_raw(self.child.id().cast_signed()), signal).unwrap();
         self.says("stopped");
@@ -94,7 +94,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // After a failed test; else it has ended already.
+        // Needed only after a failed test; otherwise the server has already ended.
         let _ended = self.child.kill();
         let _reaped = self.child.wait();
     }
@@ -245,7 +245,7 @@ fn sighup_lets_in_those_of_the_new_file_and_a_broken_one_changes_nothing() {
     let (_directory, path) = directory();
     let users = users_file(line_of("jo"));
     let file = users.path().to_str().unwrap();
-    // Written for, which she is also when she has left the file.
+    // `--writable=jo` stays valid after jo is removed from the file.
     let running = Running::start(&[&path, "--users", file, "--writable=jo"], &[]);
     let mut inside = running.client();
     inside.login("jo", "secret", "230");
@@ -336,7 +336,7 @@ fn sighup_shows_the_new_certificate_and_keeps_the_old_one_if_it_is_broken() {
     let line = running.says("reloaded: ");
     assert!(line.contains("TLS (fingerprint"), "{line}");
     assert_eq!(get().status.code(), Some(0));
-    // Half of a renewal: a key to another certificate.
+    // An incomplete renewal: the new key does not belong to the certificate.
     let certificate = fs::read(&chain).unwrap();
     renew();
     fs::write(&chain, certificate).unwrap();

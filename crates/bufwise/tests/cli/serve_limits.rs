@@ -1,4 +1,4 @@
-//! `bufwise serve` under attack: what crowds of clients cost it, seen from outside.
+//! `bufwise serve` under attack: its memory with crowds of clients, measured from outside.
 
 use std::net::Ipv4Addr;
 
@@ -7,14 +7,14 @@ use nix::sys::signal::Signal;
 use crate::run::eventually;
 use crate::serve::{Client, Running, directory, line_of, users_file};
 
-/// Logins at once, and how often.
+/// Concurrent logins, and the number of rounds.
 const CROWD: u8 = 125;
 const CROWDS: u8 = 4;
-/// Most memory while passwords are checked, and afterwards.
+/// Largest memory while passwords are checked, and after that, bytes.
 const BUSY: u64 = 100 << 20;
 const QUIET: u64 = 20 << 20;
 
-/// The resident memory of a server, in bytes: the most so far (`VmHWM`) or the present (`VmRSS`).
+/// Returns the resident memory of a server, bytes: the peak (`VmHWM`) or the present value (`VmRSS`).
 fn resident(running: &Running, field: &str) -> u64 {
     let status = running.proc("status");
     let line = status.lines().find_map(|line| line.strip_prefix(field)).unwrap();
@@ -28,7 +28,7 @@ fn crowds_that_log_in_leave_no_memory_behind() {
     let users = users_file(line_of("jo"));
     let running = Running::start(&[&path, "--users", users.path().to_str().unwrap()], &[]);
     for crowd in 1..=CROWDS {
-        // Each from an address of its own: failures of one delay the next.
+        // Each client has an address of its own, for failed logins delay later ones from the same address.
         let mut clients: Vec<Client> =
             (1..=CROWD).map(|n| running.client_from(Ipv4Addr::new(127, 0, crowd, n))).collect();
         let is_right = |n: usize| n.is_multiple_of(2);

@@ -1,4 +1,4 @@
-//! A program in a terminal of its own: keys go in, and what it writes becomes cells, lines, a picture.
+//! The program in a terminal of its own: the tests send keys, and its output becomes cells, lines and a picture.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -21,31 +21,31 @@ pub(crate) struct Size {
     pub(crate) columns: u16,
 }
 
-/// A shell in a terminal that runs the program, and what was written there.
+/// A terminal with a shell that runs the program, and the output so far.
 pub(crate) struct Session {
     shell: Child,
     keyboard: File,
     terminal: OwnedFd,
-    /// The terminal's settings before anything ran.
+    /// The terminal's settings before the program ran.
     pub(crate) settings: Termios,
     written: Arc<Mutex<Vec<u8>>>,
 }
 
 impl Session {
-    /// In a terminal of 24 lines of 100 columns.
+    /// Starts the program in a terminal of 24 lines of 100 columns.
     pub(crate) fn start(arguments: &[&str]) -> Self {
         Self::spawned(arguments, Size { lines: 24, columns: 100 }, |command| {
             command.spawn().expect("setsid is there")
         })
     }
 
-    /// In a terminal of that size; `spawn` says where the program runs.
+    /// Starts the program in a terminal of that size, by `spawn`.
     pub(crate) fn spawned(arguments: &[&str], size: Size, spawn: impl FnOnce(&mut Command) -> Child) -> Self {
         let size = Winsize { ws_row: size.lines, ws_col: size.columns, ws_xpixel: 0, ws_ypixel: 0 };
         let pair = openpty(&size, None).unwrap();
         let settings = tcgetattr(pair.slave.as_fd()).unwrap();
         let stdio = || Stdio::from(pair.slave.try_clone().unwrap());
-        // The terminal is that of a shell, which outlives the program: who looks at it afterwards finds it in use.
+        // The terminal belongs to a shell that outlives the program, so that its settings can be read afterwards.
         let mut command = Command::new("setsid");
         command.args(["--ctty", "sh", "-c", "\"$@\"; echo status $?; read answer", "sh"]);
         command
@@ -70,7 +70,7 @@ impl Session {
         self.keyboard.write_all(keys.as_bytes()).unwrap();
     }
 
-    /// Changes the terminal's size: everything is drawn anew.
+    /// Changes the terminal's size, after which the program draws everything again.
     pub(crate) fn resize(&self, columns: u16) {
         let mut command = Command::new("stty");
         command.args(["cols", &columns.to_string()]).stdin(Stdio::from(self.terminal.try_clone().unwrap()));
@@ -81,7 +81,7 @@ impl Session {
         String::from_utf8_lossy(&self.written.lock().unwrap()).into_owned()
     }
 
-    /// Waits until the screen has these words in a line.
+    /// Waits until a line of the screen contains `words`.
     pub(crate) fn shows(&self, words: &str) {
         eventually(&format!("{words:?} on the screen"), || {
             screen(&self.text()).iter().any(|line| line.contains(words))
@@ -92,14 +92,14 @@ impl Session {
         tcgetattr(self.terminal.as_fd()).unwrap()
     }
 
-    /// The program's number.
+    /// The program's process ID.
     pub(crate) fn program(&self) -> Pid {
         let shell = self.shell.id();
         let children = std::fs::read_to_string(format!("/proc/{shell}/task/{shell}/children")).unwrap();
         Pid::from_raw(children.trim().parse().expect("the shell has one child"))
     }
 
-    /// Waits for its end, with status 0 and the terminal as it was.
+    /// Waits for the program's end; asserts status 0 and unchanged settings of the terminal.
     pub(crate) fn ends(&self) {
         eventually("it ends", || self.text().contains("status "));
         let text = self.text();
@@ -111,25 +111,25 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // The shell leads the session: its terminal and what runs there end with it.
+        // The shell leads the session: its terminal and the processes there end with it.
         let _over = self.shell.kill();
         let _over = self.shell.wait();
     }
 }
 
-/// The looks of a cell: switches of SGR, and a colour of its text.
+/// The style of a cell: attributes of SGR, and the colour of its text.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 struct Style {
     bold: bool,
     dim: bool,
     underlined: bool,
     reversed: bool,
-    /// A number of the terminal's palette.
+    /// Index into the terminal's palette.
     colour: Option<u8>,
 }
 
 impl Style {
-    /// Takes the numbers of a sequence `ESC [ .. m`.
+    /// Applies the numbers of a sequence `ESC [ .. m`.
     fn select(&mut self, numbers: &str) {
         let mut numbers = numbers.split(';').map(|number| number.parse().unwrap_or(0_u8));
         while let Some(number) = numbers.next() {
@@ -150,13 +150,14 @@ impl Style {
     }
 }
 
-/// The cells of a terminal that was sent `text`: it knows how to move the cursor, to clear and to style, and nothing else.
+/// Returns the cells of a terminal after the output `text`. It handles only sequences that move the cursor, clear, or
+/// set the style.
 fn cells(text: &str) -> Vec<[(char, Style); 200]> {
     let blank = [(' ', Style::default()); 200];
     let mut cells = vec![blank; 50];
     let (mut line, mut column, mut style) = (0, 0, Style::default());
     let mut parts = text.split('\x1b');
-    // Before the first sequence nothing was drawn.
+    // The part before the first sequence draws nothing.
     parts.next();
     for part in parts {
         let Some(end) = part.find(|letter: char| letter.is_ascii_alphabetic()) else { break };
@@ -177,7 +178,7 @@ fn cells(text: &str) -> Vec<[(char, Style); 200]> {
     cells
 }
 
-/// The lines of that terminal.
+/// Returns the lines of that terminal.
 pub(crate) fn screen(text: &str) -> Vec<String> {
     let line = |line: [(char, Style); 200]| line.iter().map(|(letter, _)| letter).collect::<String>();
     cells(text).into_iter().map(|cells| line(cells).trim_end().to_owned()).collect()
@@ -186,7 +187,7 @@ pub(crate) fn screen(text: &str) -> Vec<String> {
 /// Width and height of a cell in a picture, and the height of its letters' base line.
 const CELL: (f64, f64, f64) = (8.0, 18.0, 13.5);
 
-/// A picture of that terminal, for light and dark pages.
+/// Returns a picture of that terminal, for light and dark pages.
 pub(crate) fn svg(text: &str, size: Size) -> String {
     let (width, height) = (f64::from(size.columns) * CELL.0 + 16.0, f64::from(size.lines) * CELL.1 + 16.0);
     let mut svg = format!(
@@ -210,7 +211,7 @@ pub(crate) fn svg(text: &str, size: Size) -> String {
     svg + "</svg>\n"
 }
 
-/// Draws letters of one style, each in its cell: the font of the page may be wider or narrower.
+/// Draws letters of one style, each in its cell, for the font of the page may be wider or narrower.
 fn draw(svg: &mut String, run: &[(char, Style)], column: usize, line: usize) {
     let (left, top) = (column as f64 * CELL.0 + 8.0, line as f64 * CELL.1 + 8.0);
     let style = run[0].1;

@@ -1,4 +1,4 @@
-//! `bufwise top` in a terminal of its own, with a transfer to look at; and for scripts, without one.
+//! `bufwise top` in a terminal of its own, with a transfer to show; and for scripts, without a terminal.
 
 use std::fs::File;
 use std::io::Read;
@@ -57,7 +57,7 @@ fn a_signal_ends_it_like_a_key() {
     session.shows("bufwise top");
     kill(session.program(), Signal::SIGTERM).unwrap();
     session.ends();
-    // Control-C, as it is typed.
+    // Control-C, typed as a key.
     session = Session::start(&["top", "--no-daemon"]);
     session.shows("bufwise top");
     session.type_in("\x03");
@@ -67,7 +67,7 @@ fn a_signal_ends_it_like_a_key() {
 #[test]
 fn a_terminal_that_goes_away_ends_it_in_order() {
     let pair = openpty(None, None).unwrap();
-    // A copy is closed in the program; the original would keep its terminal.
+    // The copy has close-on-exec; the original would stay open in the program and keep the terminal alive.
     let mut screen = File::from(pair.master.try_clone().unwrap());
     drop(pair.master);
     let stdio = || Stdio::from(pair.slave.try_clone().unwrap());

@@ -1,4 +1,4 @@
-//! `bufwise get` and `bufwise put` against a server and against none.
+//! `bufwise get` and `bufwise put`, with a server and without one.
 
 use std::fs;
 use std::net::TcpListener;
@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use crate::run::{command, only_error, run};
 
-/// A server of ours inside the test, so that this does not depend on `bufwise serve`.
+/// A server inside the test, so that the tests do not depend on `bufwise serve`.
 struct Served {
     port: u16,
     root: TempDir,
@@ -53,7 +53,7 @@ impl Served {
         format!("ftp://jo@127.0.0.1:{}/{rest}", self.port)
     }
 
-    /// Runs bufwise at home, where the netrc file is, with nothing of the caller's.
+    /// Runs bufwise with a home directory that holds the netrc file, and without the caller's environment.
     fn bufwise(&self, arguments: &[&str]) -> Output {
         let mut command = command(arguments);
         command.current_dir(self.home.path()).env("HOME", self.home.path());

@@ -1,4 +1,5 @@
-//! `get` and `put` under `--policy fit`, from a server that knows nothing of it, over an emulated path with a queue of 480 ms.
+//! `get` and `put` under `--policy fit`, with a server without bufwise's extensions, over an emulated path with a queue
+//! of 480 ms.
 
 use std::fs;
 use std::path::Path;
@@ -7,11 +8,12 @@ use serde_json::Value;
 
 use crate::run::{root, run, until_valid};
 
-/// It takes 1.7 s at the path's rate, and half a second more with the start.
+/// Size of the file: it takes 1.7 s at the path's rate, and half a second more with the start.
 const SIZE: u64 = 20_000_000;
 const BASE_MS: f64 = 50.0;
 
-/// Reports of the path and of the transfer of `SIZE` bytes over 100 Mbit/s and 50 ms, CUBIC at both ends.
+/// Transfers `SIZE` bytes over 100 Mbit/s and 50 ms with CUBIC at both ends; returns the reports on the path and on the
+/// transfer.
 fn transfer(command: &str) -> (Value, Value) {
     let place = tempfile::tempdir().unwrap();
     let at = |name: &str| place.path().join(name);
@@ -58,13 +60,14 @@ fn transfer(command: &str) -> (Value, Value) {
     (read(&json), read(&at("own/report.json")))
 }
 
-/// Pauses of the emulator matter little to such a queue: of 2 s, a tenth of a second may be lost.
+/// Returns why a run is invalid. Pauses of the emulator matter little with such a queue: a tenth of a second in 2 s is
+/// allowed.
 fn stalled((path, _): &(Value, Value)) -> Option<String> {
     let paused = path["paused_ms"].as_f64().unwrap_or(f64::MAX);
     (paused > 100.0).then(|| format!("paused for {paused} ms"))
 }
 
-/// The sender's mean round trip in ms, once the transfer runs.
+/// Returns the sender's mean round trip after the start, ms.
 fn round_trip(path: &Value, sender: &str) -> f64 {
     let samples = path["samples"].as_array().unwrap().iter();
     let rtts: Vec<f64> = samples
@@ -75,8 +78,9 @@ fn round_trip(path: &Value, sender: &str) -> f64 {
     rtts.iter().sum::<f64>() / rtts.len() as f64 / 1e3
 }
 
-/// Without fit the mean round trip is twice the base and more, for CUBIC fills the queue; with it it is a few hundredths longer.
-/// Half of the path's rate leaves as much time for the start and for stalls as for the file.
+/// Asserts round trip and rate. Without fit the mean round trip is at least twice the base, for CUBIC fills the queue;
+/// with fit it is a few percent longer than the base. At half of the path's rate, start and stalls may take as long as
+/// the file.
 fn assert_fits(path: &Value, report: &Value, (way, sender): (&str, &str)) {
     let rtt = round_trip(path, sender);
     assert!(rtt < 1.25 * BASE_MS, "{rtt} ms");
@@ -91,7 +95,7 @@ fn root_get_by_fit_keeps_a_deep_queue_empty() {
     let Some(_alone) = root() else { return };
     let (path, report) = until_valid(|| transfer("get"), stalled);
     assert_fits(&path, &report, ("b_to_a", "b"));
-    // The path holds 597 KB of payload (95.6 Mbit/s over 50 ms).
+    // The BDP is 597 KB of payload (95.6 Mbit/s over 50 ms).
     let window = report["files"][0]["tuned"]["receive_window_bytes"].as_u64();
     assert!(window.is_some_and(|window| (400_000..900_000).contains(&window)), "{report}");
 }

@@ -1,4 +1,4 @@
-//! Wrong usage gets one line and status 2; help explains every command.
+//! Wrong usage causes one line and status 2; help explains every command.
 
 use crate::run::{only_error, run};
 

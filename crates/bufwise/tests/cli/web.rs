@@ -1,4 +1,4 @@
-//! `bufwise web` as a program meets it: requests with and without its token, senseless and slow clients, events.
+//! `bufwise web` by HTTP: requests with and without the token, malformed and slow clients, events.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::connections::Pair;
 use crate::run::{command, eventually, only_error, patience, run};
 
-/// The program, and what it has printed.
+/// The program, and its output.
 pub(crate) struct Web {
     child: Child,
     pub(crate) url: String,
@@ -21,7 +21,7 @@ pub(crate) struct Web {
 }
 
 impl Web {
-    /// Asks no daemon.
+    /// Starts the program without a daemon.
     pub(crate) fn start(more: &[&str]) -> Self {
         Self::started(command(&[&["web", "--no-daemon"], more].concat()))
     }
@@ -30,7 +30,7 @@ impl Web {
         Self::spawned(command, |command| command.spawn().unwrap())
     }
 
-    /// `spawn` says where it runs.
+    /// Starts the program by `spawn`.
     pub(crate) fn spawned(mut command: Command, spawn: impl FnOnce(&mut Command) -> Child) -> Self {
         let mut child = spawn(command.stdout(Stdio::piped()));
         let mut url = String::new();
@@ -47,19 +47,19 @@ impl Web {
         stream
     }
 
-    /// The header and the body that a request gets whose fields are these.
+    /// Sends a request with these fields; returns header and body of the response.
     fn exchange(&self, line: &str, fields: &str) -> (String, String) {
         let mut stream = self.connect();
         stream.write_all(format!("{line} HTTP/1.1\r\n{fields}\r\n").as_bytes()).unwrap();
         whole(stream)
     }
 
-    /// The fields of a browser's request.
+    /// Returns the fields of a browser's request.
     fn fields(&self) -> String {
         format!("Host: {}\r\nAuthorization: Bearer {}\r\n", self.place, self.token)
     }
 
-    /// A stream of events, of which the header has come.
+    /// Opens a stream of events; returns it after its header.
     pub(crate) fn events(&self, query: &str) -> BufReader<TcpStream> {
         let mut stream = self.connect();
         write!(stream, "GET /events?{query} HTTP/1.1\r\n{}\r\n", self.fields()).unwrap();
@@ -91,7 +91,7 @@ impl Drop for Web {
     }
 }
 
-/// The response, read until the end. A server that closes early resets the connection behind what it said.
+/// Reads a response to its end. A server that closes early resets the connection after its response.
 fn whole(mut stream: TcpStream) -> (String, String) {
     let mut response = Vec::new();
     let _reset = stream.read_to_end(&mut response);
@@ -104,7 +104,7 @@ fn status(header: &str) -> &str {
     header.split(' ').nth(1).unwrap_or_default()
 }
 
-/// The next event of a stream.
+/// Returns the next event of a stream.
 fn next(stream: &mut BufReader<TcpStream>) -> Value {
     let (mut event, mut empty) = (String::new(), String::new());
     stream.read_line(&mut event).expect("an event comes");
@@ -113,7 +113,7 @@ fn next(stream: &mut BufReader<TcpStream>) -> Value {
     serde_json::from_str(event.strip_prefix("data: ").unwrap_or_else(|| panic!("{event}"))).unwrap()
 }
 
-/// The first event that has this.
+/// Returns the first event for which `what` returns a value.
 pub(crate) fn first_with<T>(stream: &mut BufReader<TcpStream>, what: impl Fn(&Value) -> Option<T>) -> T {
     for _ in 0..30 {
         if let Some(found) = what(&next(stream)) {
@@ -230,7 +230,7 @@ fn crowds_and_readers_that_stop_keep_no_page_from_its_events() {
     let mut one_more = web.connect();
     one_more.write_all(refused.as_bytes()).unwrap();
     assert_eq!(status(&whole(one_more).0), "503");
-    // More than are served at a time, without a request.
+    // More clients than are served at a time, none of which sends a request.
     let crowd: Vec<TcpStream> = std::iter::repeat_with(|| web.connect()).take(60).collect();
     assert_eq!(status(&web.exchange("GET /", &web.fields()).0), "200");
     next(&mut watched);
@@ -271,7 +271,7 @@ fn a_connection_is_told_with_the_figures_of_ls_and_explained() {
     assert!(opened["title"].as_str().unwrap().starts_with(&format!("{own} to {peer}: ")), "{opened}");
     assert!(opened["sentences"].to_string().contains("Its other end is on this host"), "{opened}");
     assert_eq!(opened["graphs"].as_array().unwrap().len(), 5);
-    // The end of a connection is told, too.
+    // The end of a connection is an event, too.
     drop(pair);
     first_with(&mut web.events(&query), |event| event["opened"].is_null().then_some(()));
 }
@@ -319,7 +319,7 @@ fn without_any_privilege_it_shows_and_says_what_it_lacks() {
     }
     let mut command = Command::new("setpriv");
     command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all"]);
-    // The program may lie where that user cannot go: it is started through a descriptor that is open already.
+    // That user may not reach the program's path, so it is started through a descriptor that is already open.
     let program = std::fs::File::open(env!("CARGO_BIN_EXE_bufwise")).unwrap();
     command.args(["--", "/proc/self/fd/0", "web", "--no-daemon"]).stdin(program);
     let web = Web::started(command);

@@ -1,5 +1,5 @@
-//! A sender that comes 4 s after others of the kernel's: with `fit`, and with `abt`, it has as much of the path as a kernel's
-//! flow in its place.
+//! A sender that starts 4 s after flows of the kernel: with `fit` and with `abt`, it gets about as much of the path as
+//! a flow of the kernel in its place.
 
 use bufwise_link::Path;
 use bufwise_units::{BitRate, Nanos};
@@ -14,12 +14,12 @@ const SECONDS: u64 = 24;
 const LATER: Nanos = Nanos::from_secs(4);
 const SEEDS: u64 = 8;
 
-/// Rate (Mbit/s), round trip (ms), queue.
+/// A path: rate (Mbit/s), round trip (ms), queue.
 type Shape = (u64, u64, &'static str);
 
-/// Others; the path; the share of a kernel's flow in its place that it has at least, in hundredths, where it sees each
-/// acknowledgement and where it samples. 95 is wanted. Beside eight the kernel's TCP has as little once it paces, which a roof makes
-/// it do for ever.
+/// Number of other flows; the path; the least goodput, in hundredths of that of a kernel's flow in its place: where the
+/// rule sees each acknowledgement, and where it samples. The aim is 95. Beside eight flows, the kernel's TCP gets as
+/// little once it paces, and after a roof it paces for ever.
 const CASES: [(u64, Shape, [f64; 2]); 6] = [
     (1, (100, 50, "6MB"), [93.0, 93.0]),
     (1, (80, 35, "350000"), [100.0, 100.0]),
@@ -29,7 +29,7 @@ const CASES: [(u64, Shape, [f64; 2]); 6] = [
     (8, (80, 35, "350000"), [74.0, 70.0]),
 ];
 
-/// The last of the outcomes is that of the late one.
+/// Returns the outcomes of all flows; the last is that of the late sender.
 fn run(own: Subject, others: u64, path: Shape, seed: u64) -> Vec<Outcome> {
     let (mbit, rtt_ms, queue) = path;
     let rtt = Nanos::from_millis(rtt_ms);
@@ -46,7 +46,7 @@ fn run(own: Subject, others: u64, path: Shape, seed: u64) -> Vec<Outcome> {
     World::run_together(flows.collect(), SECONDS)
 }
 
-/// Own goodput, and the others' together, Mbit/s: means over the seeds.
+/// Returns the late sender's goodput, and that of the others together, Mbit/s; means over the seeds.
 fn shares(own: Subject, others: u64, path: Shape) -> (f64, f64) {
     let (mut mine, mut theirs) = (0.0, 0.0);
     for seed in 1..=SEEDS {
@@ -66,13 +66,13 @@ fn who_comes_late_has_what_a_kernels_flow_has_there() {
             let (own, theirs) = shares(subject, others, path);
             let named = format!("{} beside {others}, {path:?}: {own:.1} of {kernel:.1}", subject.name());
             assert!(own * 100.0 >= least * kernel, "{named}");
-            // A gain is at the others' cost: an eighth of theirs at most.
+            // A gain must cost the others at most an eighth of their goodput.
             assert!(theirs >= 0.875 * kernels, "{named}; others {theirs:.1} of {kernels:.1}");
         }
     }
 }
 
-/// The bound below the send rules gives way while a newcomer's window in others' queue is still small.
+/// The bound below the send rules does not limit a newcomer whose window is still small in a queue of other flows.
 #[test]
 fn abt_has_what_a_kernels_flow_has_there() {
     for (others, path) in [(1, (100, 50, "6MB")), (1, (30, 20, "4bdp"))] {

@@ -1,11 +1,11 @@
-//! How a sender's window follows losses: Reno (RFC 5681) and CUBIC (RFC 9438), with HyStart where it is asked for.
+//! The sender's congestion window: Reno (RFC 5681) and CUBIC (RFC 9438), optionally with HyStart.
 //!
 //! Windows are in segments. Growth counts acknowledged segments, so delayed acknowledgements do not slow
 //! it down (as in Linux); the caller asks for growth only while the window is what limits.
 
 use crate::hystart::{HyStart, Seen};
 
-/// Which algorithm.
+/// The congestion control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Algorithm {
     Reno,
@@ -21,9 +21,9 @@ impl Algorithm {
     }
 }
 
-/// RFC 6928.
+/// RFC 6928; segments.
 const INITIAL_WINDOW: f64 = 10.0;
-/// No window falls below this at a loss.
+/// The smallest window after a loss, segments.
 const SMALLEST_THRESHOLD: f64 = 2.0;
 /// RFC 9438, section 4.6 and 5.
 const CUBIC_BETA: f64 = 0.7;
@@ -34,9 +34,9 @@ const CUBIC_C: f64 = 0.4;
 pub(crate) struct Congestion {
     algorithm: Algorithm,
     pub(crate) cwnd: f64,
-    /// Infinite while the first slow start lasts.
+    /// Infinite during the first slow start.
     pub(crate) ssthresh: f64,
-    /// CUBIC: window before the last reduction.
+    /// CUBIC: the window before the last reduction.
     w_max: f64,
     epoch: Option<Epoch>,
     hystart: Option<HyStart>,
@@ -69,12 +69,12 @@ impl Congestion {
         self.algorithm
     }
 
-    /// This one, with HyStart.
+    /// Adds HyStart.
     pub(crate) fn with_hystart(self) -> Self {
         Self { hystart: Some(HyStart::new()), ..self }
     }
 
-    /// A round trip was measured.
+    /// Takes a measured round trip.
     pub(crate) fn see(&mut self, seen: Seen) {
         if self.ssthresh.is_infinite() && self.hystart.as_mut().is_some_and(|hystart| hystart.ends(seen)) {
             self.ssthresh = self.cwnd;
@@ -85,7 +85,7 @@ impl Congestion {
         self.cwnd < self.ssthresh
     }
 
-    /// Segments were acknowledged while the window was full; times in seconds.
+    /// Grows the window by acknowledged segments, if the window was the limit; times in seconds.
     pub(crate) fn grow(&mut self, acked: u64, now: f64, srtt: f64) {
         let mut acked = acked as f64;
         if self.in_slow_start() {
@@ -121,7 +121,7 @@ impl Congestion {
             if reached < epoch.w_est { epoch.w_est.max(cwnd) } else { cwnd + (target - cwnd) * acked / cwnd };
     }
 
-    /// A loss was found: the threshold falls; the caller brings the window down to it.
+    /// Lowers the threshold after a loss; the caller then lowers the window to it.
     pub(crate) fn reduce(&mut self) {
         let beta = match self.algorithm {
             Algorithm::Reno => 0.5,
@@ -133,7 +133,7 @@ impl Congestion {
         self.epoch = None;
     }
 
-    /// The retransmission timer fired: back to one segment.
+    /// Resets the window to one segment, after the retransmission timer has fired.
     pub(crate) fn restart(&mut self) {
         self.cwnd = 1.0;
         self.epoch = None;
@@ -146,7 +146,7 @@ mod tests {
 
     const RTT: f64 = 0.1;
 
-    /// A window of 100 segments in congestion avoidance, just reduced, after so many round trips.
+    /// Returns the window, `round_trips` after a loss at 100 segments in congestion avoidance.
     fn after_loss(algorithm: Algorithm, round_trips: u32) -> f64 {
         let mut congestion = Congestion::new(algorithm);
         congestion.cwnd = 100.0;
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn cubic_is_back_at_its_maximum_after_k() {
-        // K = cbrt(30 / 0.4) = 4.2 s: 42 round trips; it lingers there before it probes beyond.
+        // K = cbrt(30 / 0.4) = 4.2 s: 42 round trips. There the window is nearly constant before it grows beyond.
         assert_eq!(after_loss(Algorithm::Cubic, 0), 70.0);
         let at_k = after_loss(Algorithm::Cubic, 42);
         assert!((97.0..=101.0).contains(&at_k), "{at_k}");

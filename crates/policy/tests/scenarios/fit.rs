@@ -1,4 +1,4 @@
-//! `fit` at the sender alone over a grid of paths: the whole path, an empty queue, no drops.
+//! `fit` at the sender alone, over a grid of paths: it uses the whole path with an empty queue and without drops.
 
 use bufwise_link::{DirectionConfig, Path, QueueLimit, QueueSize};
 use bufwise_units::{BitRate, Nanos};
@@ -11,12 +11,12 @@ use crate::world::World;
 
 const SECONDS: u64 = 15;
 
-/// A path on which `fit` is judged.
+/// A path of the grid.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cell {
     pub(crate) mbit: u64,
     pub(crate) rtt_ms: u64,
-    /// Sixteenths of a bandwidth-delay product.
+    /// Length of the queue, in sixteenths of the BDP.
     pub(crate) queue: u64,
 }
 
@@ -33,17 +33,17 @@ impl Cell {
         World::new(path.build(1).expect("a path"), self.rtt(), subject, algorithm, false).run(SECONDS)
     }
 
-    /// Payload rate of the path, Mbit/s.
+    /// Capacity of the path in payload, Mbit/s.
     fn payload(self) -> f64 {
         self.mbit as f64 * MSS as f64 / (MSS + 66) as f64
     }
 
-    /// Goodput of a slow start that doubles until the path is full, and then fills it.
+    /// Goodput (Mbit/s) of an ideal sender, which doubles its window until the path is full, and then keeps it full.
     pub(crate) fn ceiling(self) -> f64 {
         self.ceiling_over(SECONDS)
     }
 
-    /// The same of so many seconds.
+    /// The same over `seconds`.
     pub(crate) fn ceiling_over(self, seconds: u64) -> f64 {
         let (rtt, rate) = (self.rtt_ms as f64 / 1e3, self.payload() * 1e6 / 8.0);
         let (mut window, mut sent, mut time) = (10.0 * MSS as f64, 0.0, 0.0);
@@ -56,7 +56,7 @@ impl Cell {
     }
 }
 
-/// Every other path of a grid of rates, round trips and queues; a queue holds 24 packets at least.
+/// Returns every other path of a grid of rates, round trips and queues; a queue holds at least 24 packets.
 fn grid() -> Vec<Cell> {
     let mut cells = Vec::new();
     for mbit in [10, 30, 100, 300] {
@@ -72,7 +72,7 @@ fn grid() -> Vec<Cell> {
     cells.into_iter().step_by(2).collect()
 }
 
-/// With a queue of an eighth of what the path holds, or more, nothing is dropped, and the path is used from the start.
+/// With a queue of an eighth of the BDP or more, nothing is dropped, and the path is used from the start.
 #[test]
 fn at_the_sender_alone_it_has_the_whole_path_an_empty_queue_and_no_drops() {
     for cell in grid() {
@@ -81,9 +81,10 @@ fn at_the_sender_alone_it_has_the_whole_path_an_empty_queue_and_no_drops() {
             let (goodput, ceiling) = (run.mbit(), cell.ceiling());
             let named = format!("{cell:?}, {}", algorithm.name());
             assert_eq!(run.drops, 0, "{named}");
-            // Two round trips for a step: at 200 ms the search takes some of the 15 s.
+            // A step takes two round trips: at 200 ms the search takes some of the 15 s.
             assert!(goodput >= 0.975 * ceiling, "{named}: {goodput:.1} of {ceiling:.1} Mbit/s");
-            // Besides a tenth the time of two segments, which the handshake's packets do not take.
+            // The mean is at most 5% longer, plus the time of two segments, by which the handshake's small packets are
+            // faster.
             let segments_ms = 2.0 * 12.1 / cell.mbit as f64;
             let most = cell.rtt_ms as f64 * 1.05 + segments_ms;
             assert!(run.rtt_ms() <= most, "{named}: {:.1} ms", run.rtt_ms());
@@ -97,8 +98,8 @@ fn at_the_sender_alone_it_has_the_whole_path_an_empty_queue_and_no_drops() {
     }
 }
 
-/// A sample a millisecond instead of each acknowledgement, as the engine without privilege has it: trains are timed less well,
-/// so a short queue may overflow once, by some packets.
+/// The engine without privilege takes a sample per millisecond instead of one per acknowledgement. Trains are timed
+/// less precisely, so a short queue may overflow once, by some packets.
 #[test]
 fn samples_of_a_millisecond_are_nearly_as_good() {
     for cell in grid() {
@@ -110,14 +111,15 @@ fn samples_of_a_millisecond_are_nearly_as_good() {
     }
 }
 
-/// On queues of a sixteenth it has what CUBIC has, and on paths shorter than 2 ms it is CUBIC.
+/// With queues of a sixteenth of the BDP, `fit` reaches CUBIC's goodput; on paths shorter than 2 ms it leaves CUBIC
+/// alone.
 #[test]
 fn where_there_is_no_evidence_it_is_the_kernel() {
     for (mbit, rtt_ms) in [(100, 20), (300, 40), (30, 20)] {
         let cell = Cell { mbit, rtt_ms, queue: 1 };
         let (kernel, fit) = (cell.run(ABT, Algorithm::Cubic), cell.run(FIT, Algorithm::Cubic));
         assert!(fit.mbit() >= 0.99 * kernel.mbit(), "{cell:?}: {} v. {}", fit.mbit(), kernel.mbit());
-        // Such a queue is shorter than what the search for a first bound overshoots by.
+        // Such a queue is shorter than the overshoot of the search for a first roof.
         assert!(fit.drops * 5 <= kernel.drops * 8, "{cell:?}: {} v. {}", fit.drops, kernel.drops);
     }
     let near = Cell { mbit: 300, rtt_ms: 1, queue: 80 };
@@ -125,8 +127,8 @@ fn where_there_is_no_evidence_it_is_the_kernel() {
     assert!((0.99..=1.01).contains(&(fit.mbit() / kernel.mbit())), "{} v. {}", fit.mbit(), kernel.mbit());
 }
 
-/// A host or a radio link that pauses again and again, at the start, too: what is delivered in such a round trip is not what the
-/// path carries.
+/// A host or a radio link pauses again and again, also during the start: the rate delivered in such a round trip is not
+/// the path's capacity.
 #[test]
 fn pauses_of_the_path_cost_little_more_than_they_last() {
     let rtt = Nanos::from_millis(50);
@@ -143,7 +145,8 @@ fn pauses_of_the_path_cost_little_more_than_they_last() {
             let run = World::new(path, rtt, subject, Algorithm::Cubic, false).run(SECONDS);
             let named = format!("{pause_ms} ms every {every_ms}, {}", subject.name());
             assert!(run.mbit() > share * left, "{named}: {} of {left} Mbit/s", run.mbit());
-            // Where pauses are frequent a queue of their length is let stand; the kernel has 320 ms.
+            // If pauses are frequent, a queue of their length is allowed; with the kernel alone the round trip is 320
+            // ms.
             assert!(run.rtt_ms() < 75.0, "{named}: {} ms", run.rtt_ms());
         }
     }

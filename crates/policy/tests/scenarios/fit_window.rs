@@ -1,4 +1,5 @@
-//! `fit` at the receiver alone, and at both ends, over a grid of paths: the whole path, a short queue, hardly a drop.
+//! `fit` at the receiver alone and at both ends, over a grid of paths: it uses the whole path with a short queue and
+//! hardly a drop.
 
 use bufwise_link::{DirectionConfig, Path};
 use bufwise_units::{BitRate, Nanos};
@@ -10,10 +11,11 @@ use crate::pauses::Pauses;
 use crate::subject::{ABT, FIT_BOTH, FIT_WINDOW, Subject};
 use crate::world::World;
 
-/// Rates and round trips (Mbit/s, ms) with the queues (16ths of a bandwidth-delay product) on which all holds.
+/// Paths on which all assertions hold: rate (Mbit/s), round trip (ms), queue (16ths of the BDP).
 ///
-/// Left out are queues of a sixteenth on paths of 10 to 40 ms and under 300 Mbit/s, and beyond 40 ms: the first flights, or a
-/// step of the ramp, are longer than these; and paths of less than 20 segments, where one is a tenth of the round trip.
+/// The grid excludes queues of a sixteenth on paths of 10 to 40 ms below 300 Mbit/s and on paths beyond 40 ms, which
+/// are shorter than the first flights or than a step of the ramp. It also excludes paths of less than 20 segments, on
+/// which two segments are a tenth of the round trip.
 const GRID: [(u64, u64, u64); 12] = [
     (10, 100, 16),
     (30, 40, 2),
@@ -29,8 +31,8 @@ const GRID: [(u64, u64, u64); 12] = [
     (300, 40, 80),
 ];
 
-/// Asserts goodput of so many hundredths of the ceiling, a tenth of the kernel's drops, and a round trip that is a tenth or
-/// 2 ms longer than the shortest at most.
+/// Asserts a goodput of at least `share` hundredths of the ceiling, at most a tenth of the kernel's drops, and a mean
+/// round trip at most a tenth or 2 ms longer than the shortest.
 fn assert_fits(subject: Subject, grid: &[(u64, u64, u64)], share: f64) {
     for &(mbit, rtt_ms, queue) in grid {
         let cell = Cell { mbit, rtt_ms, queue };
@@ -53,7 +55,7 @@ fn a_receiver_alone_has_the_path_and_leaves_the_queue_empty() {
 
 #[test]
 fn both_ends_at_once_agree() {
-    // Both ramps one after the other, and the receiver's first trial: 96.8 at worst.
+    // Both ramps follow each other, and the receiver's first trial comes on top: the lowest is 96.8.
     assert_fits(FIT_BOTH, &[(30, 40, 16), (100, 20, 4), (100, 40, 2), (300, 100, 80)], 96.5);
 }
 
@@ -63,7 +65,7 @@ fn a_queue_that_the_start_overflows_costs_no_more_than_without() {
         let cell = Cell { mbit, rtt_ms, queue: 1 };
         let (kernel, fit) = (cell.run(ABT, Algorithm::Cubic), cell.run(FIT_WINDOW, Algorithm::Cubic));
         assert!(
-            // A trial of a larger window costs a few segments more.
+            // A trial of a larger window may drop a few segments more.
             fit.mbit() > kernel.mbit() && fit.drops <= kernel.drops + 3,
             "{mbit} Mbit/s, {rtt_ms} ms: {} v. {}, drops {} v. {}",
             fit.mbit(),
@@ -74,7 +76,7 @@ fn a_queue_that_the_start_overflows_costs_no_more_than_without() {
     }
 }
 
-/// 30 s over 100 Mbit/s, 40 ms and a queue of half a bandwidth-delay product, changed as the trace says; data start at 0.5 s.
+/// Runs 30 s over a path of 100 Mbit/s, 40 ms and a queue of half a BDP, changed as `trace` says; data start at 0.5 s.
 fn over_a_trace(subject: Subject, trace: &str) -> Outcome {
     let rtt = Nanos::from_millis(40);
     let rate: BitRate = "100mbit".parse().expect("a rate");
@@ -104,9 +106,9 @@ fn a_round_trip_that_grows_by_less_than_a_tenth_costs_no_rate() {
     assert!(run.mbit_after(10.0) > 95.0, "{}", run.mbit_after(10.0));
 }
 
-/// Beside a CUBIC flow that began 4 s before in a queue of four products, on hosts that pause for some tenths of a millisecond.
-/// The kernel's receiver has 10 of 28.7 Mbit/s here; `fit` had 1.2 while its open window was what arrives in two of the shortest
-/// round trips.
+/// A flow beside a CUBIC flow that began 4 s earlier, with a queue of four BDPs, on hosts that pause for some tenths of
+/// a millisecond. The kernel's receiver gets 10 of 28.7 Mbit/s here. A window measured by the shortest round trip
+/// instead of the present one would hold the flow far below that.
 #[test]
 fn a_window_left_open_beside_others_is_measured_by_the_present_round_trip() {
     let rtt = Nanos::from_millis(20);

@@ -1,34 +1,35 @@
-//! CUBIC's early end of slow start (HyStart; Ha and Rhee 2011, as Linux has it in 6.18): a train of acknowledgements as long as
-//! the path, or round trips that grow.
+//! CUBIC's early end of slow start (HyStart; Ha and Rhee 2011, as in Linux 6.18): slow start ends when a train of
+//! acknowledgements is as long as the one-way delay of the path, or when round trips grow.
 //!
 //! Times are in seconds.
 
-/// Below this window (segments) it does not look.
+/// HyStart is off below this window (segments).
 const LOW_WINDOW: f64 = 16.0;
-/// Acknowledgements no further apart are of one train.
+/// Acknowledgements at most this far apart belong to one train.
 const TRAIN_GAP: f64 = 2e-3;
-/// Acknowledgements that hosts hold back so long are no part of the train.
+/// Allowance in the length of a train for acknowledgements that hosts hold back.
 const HELD_BACK: f64 = 1e-3;
-/// Samples of a round before its shortest round trip counts, and by how much more than the path's: a part of it, in bounds.
+/// Samples of a round before its shortest round trip counts; the growth that ends slow start: this part of the shortest
+/// round trip of the connection, within bounds.
 const SAMPLES: u32 = 8;
 const DELAY_PART: f64 = 8.0;
 const LEAST_DELAY: f64 = 4e-3;
 const MOST_DELAY: f64 = 16e-3;
 
-/// Its state in the present round.
+/// The state in the present round.
 #[derive(Clone, Debug)]
 pub(crate) struct HyStart {
-    /// The round is over when this segment is acknowledged.
+    /// The round ends when this segment is acknowledged.
     until: u64,
     began: f64,
     last_ack: f64,
     samples: u32,
     shortest: f64,
-    /// The shortest round trip of the connection.
+    /// Shortest round trip of the connection.
     path: f64,
 }
 
-/// An acknowledgement as it sees it.
+/// The data of an acknowledgement that HyStart uses.
 #[derive(Clone, Copy)]
 pub(crate) struct Seen {
     pub(crate) now: f64,
@@ -36,7 +37,7 @@ pub(crate) struct Seen {
     pub(crate) acknowledged: u64,
     pub(crate) sent: u64,
     pub(crate) cwnd: f64,
-    /// Whether TCP paces: a train is then as long as its sender made it.
+    /// Whether TCP paces. A train is then spread by the sender itself, and must be twice as long.
     pub(crate) paced: bool,
 }
 
@@ -45,7 +46,7 @@ impl HyStart {
         Self { until: 0, began: 0.0, last_ack: 0.0, samples: 0, shortest: f64::INFINITY, path: f64::INFINITY }
     }
 
-    /// Whether slow start ends here.
+    /// Takes an acknowledgement; returns whether slow start ends.
     pub(crate) fn ends(&mut self, seen: Seen) -> bool {
         self.path = self.path.min(seen.rtt);
         if seen.acknowledged > self.until {

@@ -1,6 +1,6 @@
-//! `fit` at the receiver alone, on hosts that join segments: jitter makes trains out of bunches, and so does the host, which takes
-//! segments in together. A rule has to tell the two apart: a clean path's start ends before the queue fills, a jittery path
-//! is no path to know.
+//! `fit` at the receiver alone, on hosts that join segments. Jitter turns trains into bunches, and so does a host that
+//! takes in several segments at once. The rule has to tell the two apart: on a clean path the start must end before the
+//! queue fills; on a jittery path trains tell nothing.
 
 use bufwise_link::{DirectionConfig, Path};
 use bufwise_units::{BitRate, Nanos};
@@ -12,7 +12,7 @@ use crate::subject::{FIT_WINDOW, KERNEL, Subject};
 use crate::world::World;
 
 const SEEDS: u64 = 6;
-/// Pauses of quiet hosts and of busy ones, and the times between them, in microseconds.
+/// Ranges of the pauses of quiet and of busy hosts, and of the times between them, us.
 const QUIET: [(u64, u64); 2] = [(20, 100), (500, 2_000)];
 const BUSY: [(u64, u64); 2] = [(100, 800), (1_000, 8_000)];
 
@@ -46,14 +46,14 @@ fn run(
     }
 }
 
-/// Mean goodput over 12 s, starts included, in hundredths of the kernel's.
+/// Returns the mean goodput over 12 s, starts included, in hundredths of the kernel's.
 fn share(path: (u64, u64, &str), changes: (Change, Change, u64)) -> f64 {
     let mean =
         |subject| (1..=SEEDS).map(|seed| run(path, changes, QUIET, seed)(subject, 12).mbit()).sum::<f64>();
     100.0 * mean(FIT_WINDOW) / mean(KERNEL)
 }
 
-/// The shares are what it reaches, rounded down: 97 is wanted in each.
+/// The bounds are the shares reached, rounded down; the aim is 97 in each case.
 #[test]
 fn jitter_both_ways_costs_a_receiver_no_more_than_this() {
     for (jitter_ms, least) in [(2, 88.0), (5, 76.0), (10, 74.0), (20, 65.0)] {
@@ -74,8 +74,8 @@ fn acknowledgements_in_bursts_cost_a_receiver_no_more_than_this() {
     }
 }
 
-/// A rule that took the first flights of such hosts for bunches kept half a round trip of queue here, for it met the full path
-/// before its trains agreed: 53 to 61 ms.
+/// The first flights of such hosts must not be taken for bunches: the path would fill before two trains agree, and half
+/// a round trip of queue would remain.
 #[test]
 fn a_clean_start_before_a_deep_queue_leaves_it_empty() {
     for path in [(20, 40, "2MB"), (50, 40, "3MB"), (100, 50, "6MB"), (300, 20, "8MB")] {

@@ -1,8 +1,8 @@
 //! Every policy over the paths of the papers, in virtual time.
 //!
-//! A small TCP (Reno, CUBIC) runs over `bufwise_link`; the policies see what they would see of a real
-//! connection. Each scenario asserts what must hold, and keeps a table of coarse whole numbers as a golden
-//! (`tests/goldens`; `INSTA_UPDATE=always` rewrites them). With `BUFWISE_SVG=DIR` set, each also draws its series.
+//! A small TCP (Reno, CUBIC) runs over `bufwise_link`; the policies get the same samples as of a real connection. Each
+//! scenario asserts its claims, and keeps a table of coarse whole numbers as a golden (`tests/goldens`;
+//! `INSTA_UPDATE=always` rewrites them). With `BUFWISE_SVG=DIR` set, each also draws its series.
 
 mod beside;
 mod congestion;

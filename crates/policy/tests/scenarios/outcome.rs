@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use bufwise_units::Micros;
 
-/// Figures of one run; the drops are those of the tight link's queue, probes and trains included.
+/// Figures of one run. Drops are those of the tight link's queue, including probes and trains.
 #[derive(Clone)]
 pub(crate) struct Outcome {
     pub(crate) goodput_bps: u64,
@@ -12,9 +12,9 @@ pub(crate) struct Outcome {
     pub(crate) retransmissions: u64,
     pub(crate) timeouts: u64,
     pub(crate) mean_rtt: Micros,
-    /// Most payload that the sender had to keep.
+    /// Most payload that the sender kept unacknowledged.
     pub(crate) peak_flight: u64,
-    /// Most payload that the receiver had to keep.
+    /// Most payload that the receiver kept unread or out of order.
     pub(crate) peak_held: u64,
     pub(crate) points: Vec<Point>,
 }
@@ -26,7 +26,7 @@ pub(crate) struct Point {
     pub(crate) bits_per_sec: f64,
     pub(crate) rtt_ms: f64,
     pub(crate) queue_bytes: u64,
-    /// Bytes that the sender may have under way: the smallest of cwnd, peer's window and send buffer.
+    /// Bytes that the sender may have in flight: the smallest of cwnd, the peer's window and the send buffer.
     pub(crate) window_bytes: u64,
 }
 
@@ -35,7 +35,7 @@ impl Outcome {
         self.goodput_bps as f64 / 1e6
     }
 
-    /// Mean goodput later than `seconds` after the data began.
+    /// Mean goodput (Mbit/s) from `seconds` after the data began.
     pub(crate) fn mbit_after(&self, seconds: f64) -> f64 {
         let late: Vec<f64> =
             self.points.iter().filter(|p| p.seconds > seconds).map(|p| p.bits_per_sec / 1e6).collect();
@@ -47,14 +47,14 @@ impl Outcome {
     }
 }
 
-/// Whole to two digits: a few packets more or less are no change of behaviour.
+/// Rounds to two significant digits: a few packets more or less do not change the behaviour.
 fn coarse(value: u64) -> u64 {
     let digits = value.checked_ilog10().unwrap_or(0).saturating_sub(1);
     let unit = 10_u64.pow(digits);
     (value + unit / 2) / unit * unit
 }
 
-/// A line for each run. `unit` is that of goodput in bit/s, with its name.
+/// Returns the table, with a line per run. The last argument is the unit of goodput, in bit/s, and its name.
 pub(crate) fn table(rows: &[(String, Outcome)], (unit, name): (u64, &str)) -> String {
     let mut text = format!(
         "{:<32}{name:>8}{:>8}{:>10}{:>10}{:>8}{:>12}{:>14}\n",

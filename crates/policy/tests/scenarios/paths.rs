@@ -1,4 +1,4 @@
-//! The paths, and what must hold on each whatever the goldens say.
+//! The paths, and the assertions for each, which hold independently of the goldens.
 
 use bufwise_link::{CrossPattern, CrossTraffic, DirectionConfig, Durations, Path, PathBuilder};
 use bufwise_units::{BitRate, Nanos};
@@ -16,28 +16,28 @@ fn path(rate: &str, rtt: Nanos, queue: &str) -> PathBuilder {
 }
 
 const PACED: Subject = SOBAS.with(Variant::Paced);
-/// As they run in the kernel. SOBAS there has no estimate of the capacity, so its slow start is over before it decides: it
-/// bounds what comes later.
+/// Policies as they run in the engine. SOBAS has no estimate of the capacity there: it decides only after slow start,
+/// and bounds the window from then on.
 const ENGINE_ABT: Subject = ABT.with(Variant::Engine);
 const ENGINE_DRS: Subject = DRS.with(Variant::Engine);
 
-/// Two subjects under the same rule for cwnd, rule by rule.
+/// Pairs the outcomes of two subjects under the same congestion control, with its name.
 fn pairs(runs: &Runs, one: Subject, other: Subject) -> [(&'static str, &Outcome, &Outcome); 2] {
     let [(reno, a), (cubic, b)] = runs.both(one);
     let [(_, c), (_, d)] = runs.both(other);
     [(reno, a, c), (cubic, b, d)]
 }
 
-/// With memory to spare, ABT at every round trip is what the kernel does at the sender.
+/// Asserts that ABT, which acts once per round trip, equals the kernel at the sender if memory suffices.
 fn assert_abt_equals_kernel(runs: &Runs) {
     for (rule, abt, kernel) in pairs(runs, ABT, KERNEL) {
         let ratio = abt.mbit() / kernel.mbit();
-        // Its buffer is a round trip late at most, in slow start.
+        // In slow start, ABT's buffer is at most a round trip late.
         assert!((0.97..1.01).contains(&ratio), "{rule}: {} v. {}", abt.mbit(), kernel.mbit());
     }
 }
 
-/// The engine's send rule costs no rate, and with the bound below it no more memory than without.
+/// Asserts that the engine's rules, with the bound below the send rule, cost hardly any rate.
 fn assert_the_engine_costs_no_rate(runs: &Runs) {
     for (rule, engine, abt) in pairs(runs, ENGINE_ABT, ABT) {
         assert!(engine.mbit() >= 0.97 * abt.mbit(), "{rule}: {} v. {}", engine.mbit(), abt.mbit());
@@ -47,7 +47,7 @@ fn assert_the_engine_costs_no_rate(runs: &Runs) {
     }
 }
 
-/// The path of Fisk 2000: too long for 64 KiB by far.
+/// The path of Fisk 2000, whose BDP is far larger than 64 KiB.
 #[test]
 fn long_fat_path() {
     let rtt = Nanos::from_millis(100);
@@ -69,12 +69,12 @@ fn long_fat_path() {
         assert_eq!(engine.drops, 0, "{rule}: the bound leaves room in a queue of one BDP");
     }
     for (rule, drs, fixed) in pairs(&runs, DRS, FIXED) {
-        // 64 KiB in 100 ms; Fisk 2000 found a factor of seven with its sender and its path.
+        // 64 KiB per 100 ms; Fisk 2000 found a factor of seven with its sender and its path.
         assert!((5.0..5.3).contains(&fixed.mbit()), "{rule}: {}", fixed.mbit());
         assert!(drs.mbit() > 7.0 * fixed.mbit(), "{rule}: {} v. {}", drs.mbit(), fixed.mbit());
     }
     for (rule, eq) in runs.both(EQ) {
-        // A sixteenth of 4 MiB in 100 ms, though the neighbours use nothing of theirs.
+        // A sixteenth of 4 MiB per 100 ms, although the neighbours use nothing of their shares.
         assert!((20.0..21.0).contains(&eq.mbit()), "{rule}: {}", eq.mbit());
     }
     for subject in [SOBAS, PACED] {
@@ -87,7 +87,7 @@ fn long_fat_path() {
     scenario.assert_golden(&runs);
 }
 
-/// The path on which a window alone cannot help: BDP/8 of queue.
+/// A path on which a window alone cannot avoid drops: the queue is BDP/8.
 #[test]
 fn shallow_queue() {
     let rtt = Nanos::from_millis(40);
@@ -107,20 +107,20 @@ fn shallow_queue() {
     for (rule, paced) in runs.both(PACED) {
         assert_eq!(paced.drops, 0, "{rule}");
         assert!(paced.mbit() >= 94.0, "{rule}: {}", paced.mbit());
-        // Of 95.6, less what the probes take.
+        // The capacity is 95.6, less the rate of the probes.
         assert!(paced.mbit_after(3.0) >= 95.0, "{rule}: {}", paced.mbit_after(3.0));
         assert!(paced.rtt_ms() <= 42.0, "{rule}: {}", paced.rtt_ms());
     }
     assert_abt_equals_kernel(&runs);
-    // Linux itself on this path: Reno 65 to 69 Mbit/s, CUBIC 79 to 82 with HyStart, which the model has not: its CUBIC begins
-    // with one more overflow, which costs it 5 Mbit/s of 20 s.
+    // Linux on this path: Reno 65 to 69 Mbit/s, CUBIC 79 to 82 with HyStart. These runs are without HyStart: their
+    // CUBIC begins with one more overflow, which costs 5 Mbit/s over 20 s.
     for ((rule, kernel), band) in runs.both(KERNEL).into_iter().zip([65.0..70.0, 73.0..82.0]) {
         assert!(band.contains(&kernel.mbit()), "{rule}: {}", kernel.mbit());
     }
     scenario.assert_golden(&runs);
 }
 
-/// The path on which a window without bound makes a standing queue.
+/// A path on which an unbounded window keeps a standing queue.
 #[test]
 fn deep_queue() {
     let rtt = Nanos::from_millis(50);
@@ -138,7 +138,7 @@ fn deep_queue() {
     let runs = scenario.run();
     assert_the_engine_costs_no_rate(&runs);
     for (rule, engine) in runs.both(ENGINE_ABT) {
-        // Two windows under way, so two round trips at most, and a slack of 192 KiB of memory (8 ms).
+        // At most two BDPs in flight, so two round trips, and a slack of 192 KiB of memory (8 ms).
         assert!(engine.rtt_ms() <= 108.0, "{rule}: {}", engine.rtt_ms());
     }
     assert_abt_equals_kernel(&runs);
@@ -150,7 +150,7 @@ fn deep_queue() {
             let name = subject.name();
             assert_eq!(run.drops, 0, "{name}, {rule}");
             assert!(run.mbit() >= 93.0, "{name}, {rule}: {}", run.mbit());
-            // As published S starts at 1.2 BDP: a fifth of the round trip stands in the queue.
+            // As published, S starts at 1.2 BDP: a fifth of the BDP is in the queue.
             let bound = if subject == PACED { 52.0 } else { 62.0 };
             assert!(run.rtt_ms() <= bound, "{name}, {rule}: {}", run.rtt_ms());
         }
@@ -161,8 +161,8 @@ fn deep_queue() {
     scenario.assert_golden(&runs);
 }
 
-/// Fisk 2000, section 8.2. SOBAS goes without probes there: they alone are 114 kbit/s (Prasad 2004, section IV-B: "not be
-/// useful in very low bandwidth paths").
+/// Fisk 2000, section 8.2. SOBAS runs without probes here, for they alone take 114 kbit/s (Prasad 2004, section IV-B:
+/// "not be useful in very low bandwidth paths").
 #[test]
 fn modem_line() {
     let rtt = Nanos::from_millis(100);
@@ -188,7 +188,7 @@ fn modem_line() {
     scenario.assert_golden(&runs);
 }
 
-/// Another path from one second to the next: a fifth of the rate, then half of it and a longer way.
+/// A path that changes abruptly: first to a fifth of the rate, then to half of the original rate with a longer delay.
 #[test]
 fn changing_path() {
     let rtt = Nanos::from_millis(40);
@@ -209,19 +209,19 @@ fn changing_path() {
     assert_abt_equals_kernel(&runs);
     for subject in [KERNEL, DRS, SOBAS] {
         for (rule, run) in runs.both(subject) {
-            // Rates of 95.6, 19.1 and 47.8 Mbit/s of payload: 54.2 in the mean.
+            // Capacities of 95.6, 19.1 and 47.8 Mbit/s in payload: 54.2 on the mean.
             let name = subject.name();
             assert!((0.89 * 54.2..54.2).contains(&run.mbit()), "{name}, {rule}: {}", run.mbit());
             assert_eq!(run.timeouts, 0, "{name}, {rule}");
         }
     }
     for (rule, on, once) in pairs(&runs, SOBAS.with(Variant::Continuous), SOBAS) {
-        // Looking again costs losses, and here the one limit happens to fit the last path too.
+        // Repeated decisions cost losses, and here the first limit happens to fit the last path, too.
         assert!(on.mbit() >= 0.95 * once.mbit(), "{rule}: {} v. {}", on.mbit(), once.mbit());
     }
     for subject in [PACED, SOBAS.with(Variant::PacedContinuous)] {
         for (rule, run) in runs.both(subject) {
-            // The last path holds five times what the one before did; Reno adds a segment per round trip to that.
+            // The last BDP is five times the one before, and Reno grows by one segment per round trip.
             let name = subject.name();
             assert!(run.mbit() >= 45.0, "{name}, {rule}: {}", run.mbit());
             assert!(run.mbit_after(28.0) >= 34.0, "{name}, {rule}: {} at last", run.mbit_after(28.0));
@@ -231,7 +231,7 @@ fn changing_path() {
     scenario.assert_golden(&runs);
 }
 
-/// Prasad 2004, figures 24 and 25: load that does not yield, more than half of a long path.
+/// Prasad 2004, figures 24 and 25: unresponsive cross traffic takes more than half of a long path.
 #[test]
 fn mostly_taken() {
     let rtt = Nanos::from_millis(155);
@@ -255,14 +255,14 @@ fn mostly_taken() {
     };
     let runs = scenario.run();
     for (rule, paced, kernel) in pairs(&runs, PACED, KERNEL) {
-        // 38 are left.
+        // The cross traffic leaves 38 Mbit/s.
         assert!(paced.mbit() >= 33.0, "{rule}: {}", paced.mbit());
         assert!(paced.drops * 5 < kernel.drops, "{rule}: {} v. {}", paced.drops, kernel.drops);
     }
     scenario.assert_golden(&runs);
 }
 
-/// Prasad 2004, section V: load that does not yield, here in bursts, 30% of the path in the mean.
+/// Prasad 2004, section V: unresponsive cross traffic, here in bursts, takes 30% of the path on the mean.
 #[test]
 fn cross_traffic() {
     let rtt = Nanos::from_millis(40);
@@ -295,7 +295,7 @@ fn cross_traffic() {
         assert!(sobas.drops < kernel.drops, "{rule}: {} v. {}", sobas.drops, kernel.drops);
     }
     for (rule, paced, kernel) in pairs(&runs, PACED, KERNEL) {
-        // 66 Mbit/s are left in the mean. Only a queue as long as a burst could use the rest.
+        // The cross traffic leaves 66 Mbit/s on the mean. Only a queue as long as a burst could use all of it.
         assert!(paced.mbit() >= 47.0, "{rule}: {}", paced.mbit());
         assert!(paced.drops * 5 < kernel.drops, "{rule}: {} v. {}", paced.drops, kernel.drops);
     }

@@ -5,17 +5,17 @@ use std::collections::VecDeque;
 
 use bufwise_units::{Bytes, Micros, Nanos, Rate, Sample};
 
-/// 100 bytes of UDP payload, as an IP length.
+/// IP length of a probe, which has 100 bytes of UDP payload.
 pub(crate) const PROBE_BYTES: u32 = 100 + 28;
 const PROBE_EVERY: Nanos = Nanos::from_millis(10);
-/// Probes that the count of losses looks back on.
+/// Number of the last probes among which losses are counted.
 const REMEMBERED: usize = 100;
 
 const TRAINS: u64 = 5;
 const TRAIN_EVERY: Nanos = Nanos::from_millis(50);
-/// Short enough for the shallow queue to take a whole train.
+/// Packets of a train: few enough for the shallow queue.
 pub(crate) const TRAIN_PACKETS: u64 = 20;
-/// A full packet, as an IP length, and its UDP payload.
+/// IP length of a full packet, and its UDP payload.
 pub(crate) const TRAIN_BYTES: u32 = 1_500;
 const TRAIN_PAYLOAD: u64 = 1_472;
 
@@ -23,43 +23,43 @@ const TRAIN_PAYLOAD: u64 = 1_472;
 pub(crate) struct Prober {
     next_probe: Nanos,
     sent: u64,
-    /// Number of the next probe that no answer has settled.
+    /// Number of the first probe that is neither answered nor lost.
     unsettled: u64,
     /// Whether each of the last probes was lost.
     settled: VecDeque<bool>,
     rtt: Option<Nanos>,
     trains_sent: u64,
-    /// The train that arrives: its number, first and last arrival, packets.
+    /// The arriving train: its number, first and last arrival, packets.
     train: Option<(u64, Nanos, Nanos, u64)>,
-    /// Nanoseconds and packet gaps of the trains so far.
+    /// Sums over the trains so far: nanoseconds, packet gaps.
     dispersion: (u64, u64),
 }
 
 impl Prober {
-    /// When the next train leaves the sender; `None`: all have left.
+    /// Time at which the next train leaves the sender; `None`: all have left.
     pub(crate) fn next_train(&self) -> Option<Nanos> {
         (self.trains_sent < TRAINS).then_some(Nanos(self.trains_sent * TRAIN_EVERY.0))
     }
 
-    /// When the next probe leaves the receiver.
+    /// Time at which the next probe leaves the receiver.
     pub(crate) const fn next_probe(&self) -> Nanos {
         self.next_probe
     }
 
-    /// Number of the train that leaves now.
+    /// Sends a train now; returns its number.
     pub(crate) fn send_train(&mut self) -> u64 {
         self.trains_sent += 1;
         self.trains_sent - 1
     }
 
-    /// Number of the probe that leaves now.
+    /// Sends a probe now; returns its number.
     pub(crate) fn send_probe(&mut self) -> u64 {
         self.next_probe = Nanos(self.next_probe.0 + PROBE_EVERY.0);
         self.sent += 1;
         self.sent - 1
     }
 
-    /// A packet of a train arrives; another train's closes the one before.
+    /// Takes a packet of a train; a packet of another train closes the one before.
     pub(crate) fn take_train(&mut self, now: Nanos, train: u64) {
         match &mut self.train {
             Some((current, _, last, packets)) if *current == train => {
@@ -81,7 +81,7 @@ impl Prober {
         }
     }
 
-    /// The answer to a probe arrives; those before it that no answer came for are lost.
+    /// Takes the answer to a probe; earlier probes without an answer are lost.
     pub(crate) fn take_answer(&mut self, now: Nanos, number: u64, sent: Nanos) {
         while self.unsettled <= number {
             self.settled.push_back(self.unsettled < number);
@@ -94,7 +94,7 @@ impl Prober {
         self.rtt = Some(Nanos(self.rtt.map_or(rtt, |before| (7 * before.0 + rtt) / 8)));
     }
 
-    /// Adds what was learnt to a receiver's sample.
+    /// Adds the measurements to a receiver's sample.
     pub(crate) fn fill(&self, sample: &mut Sample) {
         let (nanos, gaps) = self.dispersion;
         sample.capacity =

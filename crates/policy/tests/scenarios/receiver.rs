@@ -1,5 +1,5 @@
-//! A TCP receiver: delayed acknowledgements, reassembly, an advertised window that is never taken back, and
-//! the round-trip time as a receiver sees it (by time stamps, as Linux does).
+//! A TCP receiver: delayed acknowledgements, reassembly, an advertised window whose right edge never moves back, and
+//! the receiver's estimate of the round-trip time (by time stamps, as in Linux).
 
 use std::collections::BTreeSet;
 
@@ -11,15 +11,15 @@ use crate::sender::{MSS, Transmission};
 const DELAYED: Nanos = Nanos::from_millis(40);
 /// Segments that are acknowledged one by one at the start of a connection.
 const QUICK: u32 = 16;
-/// A window that opens by this much is worth telling.
+/// A window update is sent if the window has opened by this much, bytes.
 const UPDATE: u64 = 2 * MSS;
 
 /// An acknowledgement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ack {
-    /// The next segment that is wanted.
+    /// The next segment expected.
     pub(crate) next: u64,
-    /// The segment that arrived out of order and made this one leave.
+    /// The segment out of order that caused this acknowledgement.
     pub(crate) sacked: Option<u64>,
     /// Right edge of the window, bytes from the start.
     pub(crate) right: u64,
@@ -30,13 +30,13 @@ pub(crate) struct Ack {
 #[derive(Clone, Debug)]
 pub(crate) struct Receiver {
     next: u64,
-    /// Segments beyond a gap.
+    /// Segments behind a hole.
     held: BTreeSet<u64>,
     limit: Bytes,
     right: u64,
-    /// The right edge that the sender was last told.
+    /// The right edge last advertised to the sender.
     told: u64,
-    /// In order, but not read by the application.
+    /// Bytes in order that the application has not read.
     unread: u64,
     reads_at_once: bool,
     unacknowledged: u32,
@@ -52,8 +52,8 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
-    /// A receiver of this window whose handshake has measured `rtt`; an application that reads at once, or when
-    /// told.
+    /// A receiver with a window of `limit`, whose handshake has measured `rtt`. Its application reads at once, or only
+    /// by [`Self::read`].
     pub(crate) fn new(rtt: Nanos, limit: Bytes, reads_at_once: bool) -> Self {
         Self {
             next: 0,
@@ -88,7 +88,7 @@ impl Receiver {
         self.next * MSS
     }
 
-    /// Largest window to advertise; what was offered stays offered.
+    /// Sets the largest window to advertise; a window already offered is not taken back.
     pub(crate) fn set_limit(&mut self, limit: Bytes) {
         self.limit = limit;
         self.open();
@@ -103,12 +103,12 @@ impl Receiver {
         self.delayed_until
     }
 
-    /// Whether these, one after the other, are what is wanted next, with nothing missing.
+    /// Whether consecutive `segments` begin with the next one expected, and no segment is missing.
     pub(crate) fn expects(&self, segments: &[Transmission]) -> bool {
         self.held.is_empty() && segments.first().is_some_and(|first| first.seq == self.next)
     }
 
-    /// Takes segments that are expected and were handed over as one; an acknowledgement if it is to leave at once.
+    /// Takes expected segments that were handed over as one; returns an acknowledgement that is to leave at once.
     pub(crate) fn receive_joined(&mut self, now: Nanos, segments: &[Transmission]) -> Option<Ack> {
         let quick = self.quick.saturating_sub(1);
         let due = segments.iter().filter_map(|segment| self.receive(now, segment)).count();
@@ -116,7 +116,7 @@ impl Receiver {
         (due > 0).then(|| self.acknowledge(now, None))
     }
 
-    /// Takes a segment; an acknowledgement if it is to leave at once.
+    /// Takes a segment; returns an acknowledgement that is to leave at once.
     pub(crate) fn receive(&mut self, now: Nanos, segment: &Transmission) -> Option<Ack> {
         self.measure(now, segment.echo);
         let in_order = segment.seq == self.next;
@@ -154,24 +154,24 @@ impl Receiver {
         Ack { next: self.next, sacked, right: self.right, clock: now }
     }
 
-    /// The delayed acknowledgement, if it is due.
+    /// Returns the delayed acknowledgement, if it is due.
     pub(crate) fn tick(&mut self, now: Nanos) -> Option<Ack> {
         let due = self.delayed_until.is_some_and(|at| now >= at);
         due.then(|| self.acknowledge(now, None))
     }
 
-    /// The application reads all there is; how much that was.
+    /// Lets the application read all available bytes; returns their number.
     pub(crate) fn read(&mut self) -> Bytes {
         Bytes(std::mem::take(&mut self.unread))
     }
 
-    /// After reading: tells of the window if that opened it.
+    /// Returns a window update, if reading has opened the window far enough.
     pub(crate) fn update_window(&mut self, now: Nanos) -> Option<Ack> {
         self.open();
         (self.right >= self.told + UPDATE).then(|| self.acknowledge(now, None))
     }
 
-    /// Linux's `tcp_rcv_rtt_measure_ts`: one sample for each new echo of the own clock.
+    /// Linux's `tcp_rcv_rtt_measure_ts`: one sample for each new echo of the receiver's clock.
     fn measure(&mut self, now: Nanos, echo: Nanos) {
         if echo == self.echo || echo == Nanos::ZERO {
             return;
@@ -183,12 +183,12 @@ impl Receiver {
         self.rtt = Some(Nanos(self.rtt.map_or(rtt, mean)));
     }
 
-    /// The sample for a policy at the receiver.
+    /// Returns the sample for a policy at the receiver.
     pub(crate) fn sample(&self) -> Sample {
         Sample {
             mss: Bytes(MSS),
             bytes_received: Bytes(self.received_bytes()),
-            // The peer never acknowledges data of ours, so there is never another.
+            // The receiver sends no data, so no later round trip is measured on this side.
             srtt: Micros(self.handshake_rtt.0 / 1_000),
             rcv_rtt: Micros(self.rtt.map_or(0, |rtt| rtt.0 / 1_000)),
             rcvbuf: self.limit,

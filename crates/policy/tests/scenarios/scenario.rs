@@ -13,19 +13,19 @@ use crate::world::World;
 
 const SEED: u64 = 1;
 
-/// A path and how long data flow over it.
+/// A path, and how long data flow over it.
 pub(crate) struct Scenario {
     /// Name of the golden and of the picture.
     pub(crate) name: &'static str,
-    /// One line on the path, for the golden.
+    /// Description of the path in one line, for the golden.
     pub(crate) path: &'static str,
     pub(crate) builder: PathBuilder,
     pub(crate) rtt: Nanos,
-    /// Changes of the forward direction alone.
+    /// Changes the forward direction alone.
     pub(crate) forward: fn(DirectionConfig) -> DirectionConfig,
     pub(crate) seconds: u64,
     pub(crate) subjects: Vec<Subject>,
-    /// Whether the path can bear SOBAS's probes.
+    /// Whether the path is fast enough for SOBAS's probes.
     pub(crate) probing: bool,
     /// Unit of goodput in the golden.
     pub(crate) unit: (u64, &'static str),
@@ -35,7 +35,7 @@ pub(crate) struct Scenario {
 pub(crate) struct Runs(Vec<(Subject, Algorithm, Outcome)>);
 
 impl Scenario {
-    /// Runs everything and draws the picture if one is wanted.
+    /// Runs all subjects, and draws the picture if `BUFWISE_SVG` is set.
     pub(crate) fn run(&self) -> Runs {
         let mut runs = Vec::new();
         for &subject in &self.subjects {
@@ -44,7 +44,7 @@ impl Scenario {
                 let path = Path::new((self.forward)(forward), backward, SEED).expect("a valid path");
                 let world = World::new(path, self.rtt, subject, algorithm, self.probing);
                 let run = world.run(self.seconds);
-                // The sender repairs each loss once, unless its timer takes a delay for a loss.
+                // The sender repairs each loss once, unless its timer mistakes a delay for a loss.
                 let name = subject.name();
                 assert!(
                     run.timeouts > 0 || run.retransmissions <= run.drops,
@@ -74,13 +74,13 @@ impl Scenario {
 }
 
 impl Runs {
-    /// The run of a subject under one rule for cwnd.
+    /// Returns the run of a subject under one congestion control.
     pub(crate) fn of(&self, subject: Subject, algorithm: Algorithm) -> &Outcome {
         let run = self.0.iter().find(|run| (run.0, run.1) == (subject, algorithm));
         &run.expect("the scenario ran it").2
     }
 
-    /// The runs of a subject under Reno and under CUBIC, with the rule's name for messages.
+    /// Returns the runs of a subject under Reno and CUBIC, with their names for messages.
     pub(crate) fn both(&self, subject: Subject) -> [(&'static str, &Outcome); 2] {
         [Algorithm::Reno, Algorithm::Cubic].map(|rule| (rule.name(), self.of(subject, rule)))
     }

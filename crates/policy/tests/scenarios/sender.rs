@@ -1,9 +1,9 @@
-//! A TCP sender with endless data: slow start, loss recovery with exact selective acknowledgement, time-out,
-//! send buffer, peer's window, optional pacing.
+//! A TCP sender with endless data: slow start, loss recovery with exact selective acknowledgements, time-out, send
+//! buffer, peer's window, optional pacing.
 //!
-//! Sequence numbers count segments; all are full. As the path never reorders, a segment is lost once
-//! one sent three transmissions later has arrived (the three duplicates of RFC 5681, and for retransmissions
-//! what RACK, RFC 8985, finds by time). Recovery sends by proportional rate reduction (RFC 6937).
+//! Sequence numbers count segments; all are full. The path never reorders, so a segment is lost once a segment sent
+//! three transmissions later has arrived (the three duplicates of RFC 5681; RACK, RFC 8985, finds lost retransmissions
+//! by time). Recovery sends by proportional rate reduction (RFC 6937).
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -15,26 +15,26 @@ use crate::receiver::Ack;
 
 /// Payload of a segment.
 pub(crate) const MSS: u64 = 1_448;
-/// Duplicates that show a loss.
+/// Number of duplicates that show a loss.
 const DUPLICATES: u64 = 3;
 const MINIMUM_RTO: Nanos = Nanos::from_millis(200);
 const INITIAL_RTO: Nanos = Nanos::from_secs(1);
 const MAXIMUM_RTO: Nanos = Nanos::from_secs(120);
 
-/// A segment that leaves.
+/// A transmitted segment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Transmission {
     pub(crate) seq: u64,
     /// The sender's clock.
     pub(crate) sent: Nanos,
-    /// The receiver's clock as the last acknowledgement carried it (RFC 7323).
+    /// The receiver's clock, from the last acknowledgement (RFC 7323).
     pub(crate) echo: Nanos,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Outstanding {
     sent: Nanos,
-    /// Number of its latest transmission.
+    /// Number of the segment's latest transmission.
     order: u64,
     retransmitted: bool,
     sacked: bool,
@@ -63,9 +63,9 @@ pub(crate) struct Sender {
     phase: Phase,
     una: u64,
     next: u64,
-    /// `una..next`.
+    /// The segments `una..next`.
     outstanding: VecDeque<Outstanding>,
-    /// Transmissions in their order, with their segments.
+    /// Transmissions in order: number and segment.
     transmissions: VecDeque<(u64, u64)>,
     order: u64,
     delivered_order: u64,
@@ -75,7 +75,8 @@ pub(crate) struct Sender {
     right: u64,
     send_buffer: Bytes,
     pacing: Option<u64>,
-    /// Whether TCP paces by itself, too, once a rate was set: Linux's `tcp_update_pacing_rate`; and whether it does.
+    /// Whether TCP paces by itself once a rate has been set, as Linux's `tcp_update_pacing_rate`; whether it does so
+    /// now.
     may_pace_itself: bool,
     paces_itself: bool,
     paced_until: Nanos,
@@ -85,7 +86,8 @@ pub(crate) struct Sender {
     rto: Nanos,
     timer: Option<Nanos>,
     echo: Nanos,
-    /// `tcp_rate_check_app_limited`: set until this transmission has arrived.
+    /// As in Linux's `tcp_rate_check_app_limited`: the sender counts as application-limited until this transmission has
+    /// arrived.
     app_limited_until: Option<u64>,
     cwnd_limited: bool,
     most_out: u64,
@@ -94,7 +96,7 @@ pub(crate) struct Sender {
     pub(crate) segs_out: u64,
     pub(crate) retransmissions: u64,
     pub(crate) timeouts: u64,
-    /// Times that losses reduced the window: once per round trip.
+    /// Number of reductions of the window by losses, at most one per round trip.
     loss_events: u64,
     pub(crate) peak_flight: u64,
 }
@@ -142,28 +144,28 @@ impl Sender {
         self.send_buffer = payload;
     }
 
-    /// Bytes per second of payload; `None`: as fast as the window allows.
+    /// Sets the pacing rate, bytes per second of payload; `None`: as fast as the window allows.
     pub(crate) fn set_pacing(&mut self, rate: Option<u64>) {
         self.pacing = rate.filter(|&rate| rate > 0);
     }
 
-    /// A largest pacing rate as the kernel has it: since the first one, TCP paces its windows as well.
+    /// Sets the largest pacing rate, as `SO_MAX_PACING_RATE`: from the first one on, TCP paces its windows, too.
     pub(crate) fn set_max_pacing(&mut self, rate: Option<u64>) {
         self.paces_itself |= self.may_pace_itself && rate.is_some();
         self.set_pacing(rate);
     }
 
-    /// This sender, which paces by itself once a rate was set.
+    /// Makes TCP pace by itself once a rate has been set.
     pub(crate) fn pacing_itself(self) -> Self {
         Self { may_pace_itself: true, ..self }
     }
 
-    /// This sender, whose CUBIC leaves slow start early.
+    /// Adds HyStart: CUBIC leaves slow start early.
     pub(crate) fn with_hystart(self) -> Self {
         Self { congestion: self.congestion.with_hystart(), ..self }
     }
 
-    /// The rate at which segments leave: twice the window per round trip in slow start, 1.2 times later, at the set one at most.
+    /// The pacing rate: in slow start twice the window per round trip, later 1.2 times, but at most the rate set.
     fn pace(&self) -> Option<u64> {
         if !self.paces_itself {
             return self.pacing;
@@ -177,23 +179,23 @@ impl Sender {
         self.congestion.cwnd as u64 * MSS
     }
 
-    /// This sender, before anything was sent, with the round trip that its handshake has measured.
+    /// Sets the round trip that the handshake has measured, before any segment is sent.
     pub(crate) fn with_handshake(self, rtt: Nanos) -> Self {
         Self { min_rtt: rtt, rto: INITIAL_RTO.max(Nanos(3 * rtt.0)), ..self }
     }
 
-    /// This sender, before anything was sent, with another window of its peer.
+    /// Sets the peer's window, before any segment is sent.
     pub(crate) fn with_window(self, right: u64) -> Self {
         Self { right, ..self }
     }
 
-    /// Bytes that may be under way: the smallest of cwnd, peer's window and send buffer.
+    /// Bytes that may be in flight: the smallest of cwnd, the peer's window and the send buffer.
     pub(crate) fn window_bytes(&self) -> u64 {
         let peer = self.right.saturating_sub(self.una * MSS);
         self.cwnd_bytes().min(peer).min(self.send_buffer.0)
     }
 
-    /// The first segment that is not acknowledged, and the first that was not sent.
+    /// The first segment that is not acknowledged.
     pub(crate) fn acknowledged(&self) -> u64 {
         self.una
     }
@@ -206,7 +208,7 @@ impl Sender {
         self.srtt.unwrap_or(self.min_rtt)
     }
 
-    /// When this sender acts without being told: its timer, or the end of a pause between paced segments.
+    /// Time of the sender's next action by itself: its timer, or the next paced segment.
     pub(crate) fn deadline(&self) -> Option<Nanos> {
         let paced = (self.pace().is_some() && self.has_room()).then_some(self.paced_until);
         self.timer.into_iter().chain(paced).min()
@@ -221,7 +223,7 @@ impl Sender {
         self.pipe < self.congestion.cwnd as u64 && (!self.lost.is_empty() || self.next < self.send_limit())
     }
 
-    /// The next segment that may leave now; call until there is none.
+    /// Returns the next segment that may leave now; call until there is none.
     pub(crate) fn transmit(&mut self, now: Nanos) -> Option<Transmission> {
         if !self.has_room() {
             self.check_app_limited();
@@ -259,9 +261,9 @@ impl Sender {
         Some(Transmission { seq, sent: now, echo: self.echo })
     }
 
-    /// Linux's `tcp_rate_check_app_limited`, when the application writes: cwnd has room, nothing is left to
-    /// retransmit, and nothing unsent is queued. The application always has more, so that is so when the send
-    /// buffer is full.
+    /// Linux's `tcp_rate_check_app_limited`, called when the application writes: the sender is application-limited if
+    /// cwnd has room, no segment waits for retransmission, and no unsent data are queued. The application here always
+    /// has data, so that happens only if the send buffer is full.
     fn check_app_limited(&mut self) {
         let buffer_full = self.next >= self.una + (self.send_buffer.0 / MSS).max(1);
         if buffer_full && self.lost.is_empty() && self.pipe < self.congestion.cwnd as u64 {
@@ -269,7 +271,7 @@ impl Sender {
         }
     }
 
-    /// Linux's `tcp_cwnd_validate`: whether the window was what limited, over the last flight.
+    /// Linux's `tcp_cwnd_validate`: determines whether cwnd limited the last flight.
     fn validate_window(&mut self, limited: bool) {
         let out = self.next - self.una;
         if self.una >= self.usage_until || limited || (!self.cwnd_limited && out > self.most_out) {
@@ -284,7 +286,7 @@ impl Sender {
         self.cwnd_limited || (self.congestion.in_slow_start() && used)
     }
 
-    /// Takes an acknowledgement; the round-trip time it measured, if it did.
+    /// Takes an acknowledgement; returns the round-trip time that it measured, if any.
     pub(crate) fn acknowledge(&mut self, now: Nanos, ack: &Ack) -> Option<Nanos> {
         self.right = self.right.max(ack.right);
         self.echo = ack.clock;
@@ -310,8 +312,8 @@ impl Sender {
         rtt
     }
 
-    /// Takes segments off the scoreboard: how many arrived, whether `una` moved, and when the latest
-    /// of them that was sent only once had been sent.
+    /// Takes acknowledged segments off the scoreboard. Returns the number that arrived, whether `una` advanced, and the
+    /// time at which the last of them was sent that was sent only once.
     fn deliver(&mut self, ack: &Ack) -> (u64, bool, Option<Nanos>) {
         let (mut delivered, mut sent) = (0, None);
         let advanced = ack.next > self.una;
@@ -405,7 +407,7 @@ impl Sender {
         } else {
             (ssthresh - self.pipe).min(delivered.saturating_sub(*out).max(newly) + 1)
         };
-        // At the start one retransmission leaves at once.
+        // When recovery begins, one retransmission may leave at once.
         let more = if *out == 0 { more.max(1) } else { more };
         self.congestion.cwnd = (self.pipe + more) as f64;
     }
@@ -424,11 +426,11 @@ impl Sender {
             }
         };
         self.srtt = Some(srtt);
-        // As Linux: the smallest time-out bounds the variance, not the sum.
+        // As in Linux, the smallest time-out bounds the variance, not the sum.
         self.rto = Nanos(srtt.0 + (4 * self.rttvar.0).max(MINIMUM_RTO.0));
     }
 
-    /// Lets the timer fire if it is due.
+    /// Handles the retransmission timer, if it is due.
     pub(crate) fn tick(&mut self, now: Nanos) {
         if self.timer.is_none_or(|at| now < at) {
             return;
@@ -452,7 +454,7 @@ impl Sender {
         self.timer = (self.una < self.next).then_some(Nanos(now.0 + self.rto.0));
     }
 
-    /// The sample for a policy at the sender.
+    /// Returns the sample for a policy at the sender.
     pub(crate) fn sample(&self) -> Sample {
         let ssthresh = self.congestion.ssthresh;
         Sample {

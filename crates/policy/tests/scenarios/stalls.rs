@@ -1,5 +1,5 @@
-//! Hosts that stand still now and then, as busy ones do: what is under way comes to rest with them, so nothing is delivered
-//! for as long, and what was held back comes at once. That is no news of the path, and none of the other end.
+//! Hosts that pause now and then, as busy hosts do: nothing is delivered during a pause, and the segments held back are
+//! delivered at once after it. Neither tells anything about the path or the other end.
 
 use bufwise_link::Path;
 use bufwise_units::{BitRate, Nanos};
@@ -13,11 +13,12 @@ use crate::world::World;
 const SECONDS: u64 = 15;
 const SEED: u64 = 7;
 
-/// Rates, round trips, queues; pauses: none, of 10 ms every 160, of 20 to 90 ms several times a second.
+/// Paths: rate (Mbit/s), round trip (ms), queue.
 const PATHS: [(u64, u64, &str); 5] =
     [(100, 50, "6MB"), (100, 40, "62500"), (30, 80, "75000"), (200, 60, "375000"), (100, 20, "5bdp")];
 type Range = (u64, u64);
-/// With the share of the better single end that both have at least: 0.97 is wanted in each.
+/// Pauses (ranges of their lengths and of the times between them, ms), and the least goodput of both ends together, as
+/// a share of the better single end's; the aim is 0.97.
 const STALLS: [(Option<(Range, Range)>, f64); 3] =
     [(None, 0.97), (Some(((10, 10), (150, 150))), 0.95), (Some(((20, 90), (100, 400))), 0.79)];
 
@@ -32,7 +33,7 @@ fn run(path: (u64, u64, &str), stalls: Option<(Range, Range)>, subject: Subject)
         .run(SECONDS)
 }
 
-/// Neither end takes the other's answer to a pause for the path's.
+/// Neither end takes the other's reaction to a pause for a change of the path.
 #[test]
 fn both_ends_have_what_one_has() {
     for path in PATHS {
@@ -46,12 +47,12 @@ fn both_ends_have_what_one_has() {
     }
 }
 
-/// Stalls of a start, in microseconds: lengths and the times between them.
+/// Pauses during a start: ranges of their lengths and of the times between them, us.
 const START_STALLS: [(Range, Range); 3] =
     [((100, 800), (1_000, 8_000)), ((500, 3_000), (3_000, 30_000)), ((2_000, 6_000), (10_000, 80_000))];
 
-/// Acknowledgements that a host holds back come at once: a burst that answers them overflows a queue of 5 ms far below the path's
-/// product, and CUBIC then needs 10 s to come back.
+/// Acknowledgements that a host has held back arrive at once. A burst in answer to them overflows a queue of 5 ms at a
+/// window far below the BDP, and CUBIC then needs 10 s to recover.
 #[test]
 fn no_start_overflows_a_short_queue_while_the_window_is_small() {
     for (length, apart) in START_STALLS {
@@ -64,7 +65,7 @@ fn no_start_overflows_a_short_queue_while_the_window_is_small() {
                 .pausing(pauses(2 * seed), pauses(2 * seed + 1))
                 .pacing_itself()
                 .run(6);
-            // Of 92.4 with pauses of neither host.
+            // Without pauses it is 92.4 Mbit/s.
             assert!(run.mbit() > 77.0, "{length:?}, seed {seed}: {} Mbit/s, {} drops", run.mbit(), run.drops);
         }
     }

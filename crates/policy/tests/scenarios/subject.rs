@@ -1,9 +1,9 @@
-//! The subjects that are compared: each policy as it would stand at the two ends of one connection.
+//! The subjects of the comparison: each policy at its end, or at both ends, of one connection.
 //!
-//! A policy for one side leaves the other at the host's maximum, so that it is seen alone. Send-side policies
-//! work on a host that has [`SEND_MEMORY`] for the buffers of 16 connections, 15 of them idle: that is what
-//! tells EQ from shares by demand. The kernel is its model before 6.16 with a
-//! distribution's limits: the sender's maximum of 4 MB binds first on these paths, so that 6.18 does the same on each.
+//! If a policy covers one side, the other side's buffer has the host's maximum, so that the policy is observed alone.
+//! Send-side policies run on a host with [`SEND_MEMORY`] for the buffers of 16 connections, 15 of them idle, which
+//! shows the difference between EQ and shares by demand. The kernel is its model before 6.16 with a distribution's
+//! limits: on these paths the sender's maximum of 4 MB limits first, so that 6.18 behaves the same.
 
 use bufwise_bpf::{Config, Model, ReceiveRule, SendRule};
 use bufwise_policy::share::{self, AbtRounds, Share};
@@ -12,7 +12,7 @@ use bufwise_units::{Bytes, Decision, Micros, Sample};
 
 use crate::world::ReceiveSide;
 
-/// The subjects that scenarios name.
+/// Subjects used by the scenarios.
 pub(crate) const KERNEL: Subject = Subject::of(PolicyKind::Kernel);
 pub(crate) const EQ: Subject = Subject::of(PolicyKind::Eq);
 pub(crate) const ABT: Subject = Subject::of(PolicyKind::Abt);
@@ -22,7 +22,7 @@ pub(crate) const SABT: Subject = Subject::of(PolicyKind::Sabt);
 pub(crate) const SOBAS: Subject = Subject::of(PolicyKind::Sobas);
 /// `fit` at the sender alone.
 pub(crate) const FIT: Subject = Subject::of(PolicyKind::Fit).with(Variant::AtSender);
-/// `fit` at the sender alone, by samples as user space takes them.
+/// `fit` at the sender alone, with samples as user space takes them.
 pub(crate) const FIT_SAMPLED: Subject = Subject::of(PolicyKind::Fit).with(Variant::SampledAtSender);
 /// `fit` at the receiver alone.
 pub(crate) const FIT_WINDOW: Subject = Subject::of(PolicyKind::Fit).with(Variant::AtReceiver);
@@ -31,29 +31,30 @@ pub(crate) const FIT_BOTH: Subject = Subject::of(PolicyKind::Fit).with(Variant::
 
 /// The host's maximum for a buffer or window.
 pub(crate) const MAXIMUM: Bytes = Bytes(64 << 20);
-/// A host's memory for send buffers, and the connections that share it.
+/// The host's memory for send buffers, and the other connections that share it.
 const SEND_MEMORY: Bytes = Bytes(4 << 20);
 const NEIGHBOURS: usize = 15;
-/// An idle neighbour's demand: twice the initial window.
+/// Demand of an idle neighbour: twice the initial window.
 const NEIGHBOUR_DEMAND: Bytes = Bytes(2 * 10 * 1_448);
 
-/// Changes of a policy's configuration.
+/// Variants of a policy's configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Variant {
     Plain,
     /// `sobas` with pacing of the sender.
     Paced,
-    /// `sobas` that watches on after its decision.
+    /// `sobas` that measures on after its decision.
     Continuous,
     /// Both.
     PacedContinuous,
-    /// `sabt` by the paper's equation: lost segments, two per acknowledgement, Reno's for all.
+    /// `sabt` by the paper's equation: with lost segments instead of loss events, two segments per acknowledgement, and
+    /// Reno's formula for all.
     Published,
-    /// The rule as it runs in the kernel: the C of `bufwise-bpf`, with the bound below the send rules.
+    /// The rule as it runs in the kernel: the C code of `bufwise-bpf`, with the bound below the send rules.
     Engine,
     /// `fit`, which runs in the engine only, at the sender alone.
     AtSender,
-    /// `fit` at the sender alone, as the engine without privilege sees it.
+    /// `fit` at the sender alone, with samples of the engine without privilege.
     SampledAtSender,
     /// `fit` at the receiver alone.
     AtReceiver,
@@ -61,7 +62,7 @@ pub(crate) enum Variant {
     AtBoth,
 }
 
-/// A policy and what is changed in it.
+/// A policy in a variant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Subject {
     kind: PolicyKind,
@@ -77,7 +78,7 @@ impl Subject {
         Self { variant, ..self }
     }
 
-    /// Every policy, and the variants that make sense on any path.
+    /// Returns every policy, and the variants that make sense on any path.
     pub(crate) fn all() -> Vec<Self> {
         let plain = PolicyKind::ALL.into_iter().map(Self::of);
         let variants = [SABT.with(Variant::Published), SOBAS.with(Variant::Paced)];
@@ -108,33 +109,33 @@ impl Subject {
         name + suffix
     }
 
-    /// Whether it measures the path beside the connection.
+    /// Whether the subject measures the path beside the connection.
     pub(crate) fn probes(self) -> bool {
         self.kind == PolicyKind::Sobas && self.variant != Variant::Engine
     }
 
-    /// Whether its sender looks at every acknowledgement, not only once per round trip.
+    /// Whether the sender is sampled at every acknowledgement, not only once per round trip.
     pub(crate) fn sees_acknowledgements(self) -> bool {
         matches!(self.variant, Variant::AtSender | Variant::AtBoth)
     }
 
-    /// Whether its sender looks by a timer.
+    /// Whether the sender is sampled by a timer.
     pub(crate) fn is_sampled(self) -> bool {
         self.variant == Variant::SampledAtSender
     }
 
-    /// Whether it is `fit` at the receiver, alone or not.
+    /// Whether the subject is `fit` at the receiver, alone or not.
     pub(crate) fn fits_window(self) -> bool {
         matches!(self.variant, Variant::AtReceiver | Variant::AtBoth)
     }
 
-    /// Whether its application is the drsFTP client, which learns from the size of its reads.
+    /// Whether the application is the drsFTP client, which learns from the size of its reads.
     pub(crate) fn reads_in_pieces(self) -> bool {
         self.kind == PolicyKind::DrsFtp
     }
 
-    /// The window at the start. Linux begins with half of its 128 KiB; the Rust policies have no say in that, and are seen
-    /// without it.
+    /// The receiver's initial window. Linux begins with half of its 128 KiB, and so does the engine; the Rust policies
+    /// run without that limit.
     pub(crate) fn first_window(self) -> Bytes {
         match (self.variant, self.kind.side()) {
             (Variant::Engine, Side::Receive) => Bytes(64 << 10),
@@ -143,7 +144,7 @@ impl Subject {
         }
     }
 
-    /// Whether it is a rule as it runs in the engine.
+    /// Whether the rule runs as in the engine.
     pub(crate) fn is_engine(self) -> bool {
         self.kind == PolicyKind::Fit || self.variant == Variant::Engine
     }
@@ -174,7 +175,7 @@ impl Subject {
         })
     }
 
-    /// The engine's configuration for the one rule.
+    /// Returns the engine's configuration with this rule alone.
     fn engine(self) -> Config {
         let send = match self.kind {
             PolicyKind::Eq => SendRule::Eq,
@@ -196,7 +197,7 @@ impl Subject {
         matches!(self.variant, Variant::AtSender | Variant::SampledAtSender)
     }
 
-    /// The policy at the sender, if it has one.
+    /// Returns the policy at the sender, if there is one.
     pub(crate) fn sender(self) -> Option<SendSide> {
         let sharing = match self.kind {
             PolicyKind::Eq => Sharing::Equal,
@@ -209,7 +210,7 @@ impl Subject {
             .then(|| SendSide { policy: self.build(), sharing })
     }
 
-    /// The policy at the receiver, if it has one.
+    /// Returns the policy at the receiver, if there is one.
     pub(crate) fn receiver(self) -> Option<ReceiveSide> {
         let alone = self.is_at_sender();
         (!alone && matches!(self.kind.side(), Side::Receive | Side::Both)).then(|| {
@@ -240,7 +241,7 @@ impl SendSide {
         self.policy.observe(sample, now)
     }
 
-    /// Shares the host's memory anew, twice a second.
+    /// Computes the shares of the host's memory again; called twice a second.
     pub(crate) fn share(&mut self) {
         let Some(own) = self.policy.demand() else { return };
         let demands = [&[own][..], &[NEIGHBOUR_DEMAND; NEIGHBOURS]].concat();

@@ -11,7 +11,7 @@ use crate::outcome::{Outcome, Point};
 use crate::scenario::Scenario;
 
 const SIZE: (u32, u32) = (1_600, 1_400);
-/// Width of the strip with the names on the right.
+/// Width of the column with the names, on the right.
 const LEGEND: u32 = 220;
 const RULES: [&str; 2] = ["reno", "cubic"];
 
@@ -74,7 +74,7 @@ fn panel(
     Ok(())
 }
 
-/// The policies' names, which both columns share, in the colours of their lines.
+/// Draws the policies' names, in the colours of their lines in both columns.
 fn legend(area: &Area<'_>, runs: &[&Row]) -> Result<(), Box<dyn std::error::Error>> {
     for (index, (label, _)) in runs.iter().enumerate() {
         let name = label.split(',').next().unwrap_or(label).to_owned();

@@ -1,4 +1,5 @@
-//! Several connections over one path: `fit` shares it, with its like and with the kernel's, and who comes late gets a share.
+//! Several connections over one path: `fit` shares it with other `fit` connections and with the kernel's, and a late
+//! connection gets its share.
 
 use bufwise_link::Path;
 use bufwise_units::{BitRate, Nanos};
@@ -12,11 +13,11 @@ use crate::world::World;
 const SECONDS: u64 = 22;
 const APART: Nanos = Nanos::from_secs(3);
 const SEEDS: u64 = 12;
-/// Rates (Mbit/s), round trips (ms), queues: of a product, of four, of ten, of half a product.
+/// Paths: rate (Mbit/s), round trip (ms), queue (of 1, 4, 10 and 0.5 BDP).
 const PATHS: [(u64, u64, &str); 4] =
     [(80, 35, "350000"), (30, 20, "4bdp"), (100, 50, "6MB"), (100, 40, "bdp/2")];
 
-/// Connections on hosts that pause for some tenths of a millisecond, each 3 s after the one before.
+/// Runs connections, each 3 s after the one before, on hosts that pause for some tenths of a millisecond.
 fn run(subjects: &[Subject], path: (u64, u64, &str), seed: u64) -> Vec<Outcome> {
     let (mbit, rtt_ms, queue) = path;
     let rtt = Nanos::from_millis(rtt_ms);
@@ -31,7 +32,7 @@ fn run(subjects: &[Subject], path: (u64, u64, &str), seed: u64) -> Vec<Outcome> 
     World::run_together(flows.collect(), SECONDS)
 }
 
-/// Of the last 8 s: each one's goodput (Mbit/s); and the drops of the path in the whole run. Means over the seeds.
+/// Returns each connection's goodput (Mbit/s) in the last 8 s, and the drops of the whole run; means over the seeds.
 fn shares(subjects: &[Subject], path: (u64, u64, &str)) -> (Vec<f64>, f64) {
     let (mut rates, mut drops) = (vec![0.0; subjects.len()], 0.0);
     for seed in 1..=SEEDS {
@@ -50,7 +51,8 @@ fn jain(rates: &[f64]) -> f64 {
     sum * sum / squares / rates.len() as f64
 }
 
-/// The handshake of a late comer goes through the queue of those before: its shortest round trip is a longer one than theirs.
+/// A late connection's handshake passes the queue of the earlier ones, so its shortest round trip is longer than
+/// theirs.
 #[test]
 fn two_of_them_share_a_path_though_one_comes_late() {
     for subject in [FIT, FIT_WINDOW, FIT_BOTH] {

@@ -1,5 +1,6 @@
-//! `fit` on paths whose rate or delay varies, beside the kernel: an empty queue has nothing to send from when a path carries
-//! more again, and what looks like a queue may be none. The shares are what it reaches, rounded down: 97% is wanted in each.
+//! `fit` on paths whose rate or delay varies, compared with the kernel. When the rate of a path rises again, an empty
+//! queue has no data to send, and a delay that looks like a queue may be none. The bounds are the shares reached,
+//! rounded down; the aim is 97% in each case.
 
 use bufwise_link::{CrossPattern, CrossTraffic, DirectionConfig, Durations, Loss, Path, media};
 use bufwise_units::{BitRate, Nanos};
@@ -18,13 +19,13 @@ fn bursts(millis: u64) -> Option<CrossTraffic> {
     Some(CrossTraffic { rate: BitRate(30_000_000), packet_bytes: 1_000, pattern })
 }
 
-/// A path: rate (Mbit/s), round trip (ms), queue, and what is changed in each direction.
+/// A path: rate (Mbit/s), round trip (ms), queue, and the changes in each direction.
 struct Varying {
     name: &'static str,
     path: (u64, u64, &'static str),
     forward: fn(DirectionConfig) -> DirectionConfig,
     backward: fn(DirectionConfig) -> DirectionConfig,
-    /// Hundredths of the kernel's goodput that it has at least: at the sender, sampled there, at the receiver.
+    /// The least goodput, in hundredths of the kernel's: `fit` at the sender, sampled at the sender, at the receiver.
     least: [f64; 3],
 }
 
@@ -76,7 +77,7 @@ fn paths() -> Vec<Varying> {
     ]
 }
 
-/// Goodput (Mbit/s) and the mean round trip (ms): means over seeds.
+/// Returns goodput (Mbit/s) and mean round trip (ms); means over the seeds.
 fn means(varying: &Varying, subject: Subject) -> (f64, f64) {
     let (mbit, rtt_ms, queue) = varying.path;
     let rtt = Nanos::from_millis(rtt_ms);
@@ -106,8 +107,9 @@ fn where_the_path_varies_it_has_nearly_what_the_kernel_has_with_a_shorter_queue(
     }
 }
 
-/// Jitter both ways breaks trains into bunches, and looks like a queue; CUBIC leaves slow start for it. Without evidence the
-/// kernel's way goes on. Means of seeds, 12 s, starts included, in hundredths of the kernel's: 97 is wanted in each.
+/// Jitter in both directions breaks trains into bunches and looks like a queue; CUBIC leaves slow start because of it.
+/// Without evidence there must be no roof. Goodput over 12 s, starts included, mean over seeds, in hundredths of the
+/// kernel's; the aim is 97 in each case.
 #[test]
 fn jitter_both_ways_costs_a_sender_little() {
     let cases = [(2, [92.0, 86.5]), (5, [94.0, 87.0]), (10, [97.0, 93.0]), (20, [95.0, 92.5])];

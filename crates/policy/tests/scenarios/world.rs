@@ -1,8 +1,8 @@
-//! One connection over one path in virtual time: from deadline to deadline, never in between.
+//! One connection over one path in virtual time, which advances from deadline to deadline.
 //!
-//! Time starts with SOBAS's packet trains (or, for other policies, nothing); data start at [`DATA_START`]
-//! for all, so that traces and cross traffic meet all of them alike. A message from one end to the other
-//! beside the connection (drsFTP's SBUF, the pace for the sender) takes half the unloaded round trip.
+//! Before [`DATA_START`] only SOBAS is active, with its packet trains. Data start at [`DATA_START`] under every policy,
+//! so that traces and cross traffic affect all policies alike. A message beside the connection (drsFTP's SBUF, the pace
+//! for the sender) takes half of the unloaded round trip.
 
 mod arriving;
 
@@ -23,20 +23,21 @@ use crate::subject::{MAXIMUM, SendSide, Subject};
 
 pub(crate) use arriving::ReceiveSide;
 
-/// When the data start.
+/// Time at which the data start.
 pub(crate) const DATA_START: Nanos = Nanos::from_millis(500);
-/// IP lengths of a full segment and of an acknowledgement, with time stamps; of a SYN.
+/// IP lengths of a full segment and of an acknowledgement, both with time stamps, and of a SYN.
 const SEGMENT_BYTES: u32 = MSS as u32 + 52;
 const ACK_BYTES: u32 = 52;
 const SYN_BYTES: u32 = 60;
 const SYN_AGAIN: Nanos = Nanos::from_secs(1);
-/// A policy at the receiver looks no more often than this; one that looks at trains.
+/// Shortest time between two samples of a policy at the receiver; the same for a policy that measures trains.
 const LOOK_EVERY: Nanos = Nanos::from_millis(1);
 const LOOK_AT_TRAINS_EVERY: Nanos = Nanos::from_micros(100);
-/// The engine without privilege: a sample a millisecond and what it takes, for so many round trips; then four per round trip.
+/// The engine without privilege takes a sample per millisecond, plus the time of the sample itself, for this many round
+/// trips; later four per round trip.
 const SAMPLE_EVERY: Nanos = Nanos::from_micros(1_070);
 const STARTING_ROUND_TRIPS: u64 = 30;
-/// An application that handles what it has read before it reads again.
+/// Time between two reads of an application that handles the data of a read before the next one.
 const READ_EVERY: Nanos = Nanos::from_millis(25);
 const SHARE_EVERY: Nanos = Nanos::from_millis(500);
 const POINT_EVERY: Nanos = Nanos::from_millis(200);
@@ -54,7 +55,7 @@ enum Backward {
     Probe { number: u64, sent: Nanos },
 }
 
-/// The receiver's request to the sender, beside the connection.
+/// The receiver's request to the sender, in a message beside the connection.
 #[derive(Clone, Copy, PartialEq)]
 struct Request {
     send_buffer: Option<Bytes>,
@@ -65,10 +66,10 @@ pub(crate) struct World {
     now: Nanos,
     path: Rc<RefCell<Path>>,
     half_rtt: Nanos,
-    /// When its data start.
+    /// Time at which this connection's data start.
     start: Nanos,
     begun: bool,
-    /// Round trip of the handshake; unset: not yet known, for others may stand in the queue.
+    /// Round trip of the handshake; `None`: not yet known, for the queue may hold other flows' packets.
     handshake: Option<Nanos>,
     sender_pauses: Pauses,
     receiver_pauses: Pauses,
@@ -82,18 +83,19 @@ pub(crate) struct World {
     requests: VecDeque<(Nanos, Request)>,
     last_request: Request,
     sees_acknowledgements: bool,
-    /// The roof that `fit` decided last, and how many there were.
+    /// The last roof that `fit` decided, and the number of roofs so far.
     roofs: (Option<Rate>, u32),
-    /// The round trip is over when this segment is acknowledged.
+    /// The round trip ends when this segment is acknowledged.
     round_until: u64,
-    /// When a sender is looked at whose acknowledgements are not seen one by one.
+    /// Next sample by the timer; `None`: the sender is sampled at acknowledgements.
     next_sample: Option<Nanos>,
-    /// The receiver has `fit`, which looks at trains and knows the handshake's round trip.
+    /// Whether the receiver has `fit`, which measures trains and knows the handshake's round trip.
     fits_window: bool,
-    /// Of eight bytes that a buffer holds, so many are those that the policy asked for: the kernel doubles what is set, and
-    /// four fifths of that are payload.
+    /// The size set by the policy, in eighths of the payload that the buffer then holds. Linux: 5, for the kernel
+    /// doubles the size, and four fifths of that are payload. 8: the buffer holds the size set.
     held_eighths: u64,
-    /// The receiving host joins segments, and calls the engine for acknowledgements alone; when it may interrupt again.
+    /// Whether the receiving host joins segments and calls the engine for acknowledgements alone; the time of its next
+    /// interrupt.
     joins: bool,
     next_poll: Nanos,
     next_look: Nanos,
@@ -108,7 +110,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// `probing`: whether the path can bear SOBAS's probes.
+    /// `probing`: whether the path is fast enough for SOBAS's probes.
     pub(crate) fn new(path: Path, rtt: Nanos, subject: Subject, algorithm: Algorithm, probing: bool) -> Self {
         let receiver = Receiver::new(rtt, subject.first_window(), !subject.reads_in_pieces());
         let sender = Sender::new(algorithm, rtt, receiver.right());
@@ -150,17 +152,17 @@ impl World {
         }
     }
 
-    /// With hosts that stand still now and then.
+    /// Adds pauses of the hosts.
     pub(crate) fn pausing(self, sender: Pauses, receiver: Pauses) -> Self {
         Self { sender_pauses: sender, receiver_pauses: receiver, ..self }
     }
 
-    /// With a sender whose TCP paces its windows once a rate was set, as Linux does.
+    /// Makes the sender's TCP pace its windows once a rate has been set, as Linux does.
     pub(crate) fn pacing_itself(self) -> Self {
         Self { sender: self.sender.pacing_itself(), ..self }
     }
 
-    /// With a sender whose TCP is that of Linux as it is set: it paces once a rate was set, and CUBIC has HyStart.
+    /// Makes the sender's TCP that of a default Linux: it paces once a rate has been set, and CUBIC has HyStart.
     pub(crate) fn like_linux(self) -> Self {
         let held_eighths = if self.is_engine { 5 } else { 8 };
         Self { sender: self.sender.pacing_itself().with_hystart(), held_eighths, ..self }
@@ -175,8 +177,8 @@ impl World {
         self.outcome()
     }
 
-    /// Runs connections over the path of the first of them until `seconds` after its data began; the others' begin so much
-    /// later.
+    /// Runs connections over the path of the first one, until `seconds` after its data began. Each connection comes
+    /// with the delay of its own data after that.
     pub(crate) fn run_together(flows: Vec<(Self, Nanos)>, seconds: u64) -> Vec<Outcome> {
         let end = Nanos(DATA_START.0 + Nanos::from_secs(seconds).0);
         let Some(path) = flows.first().map(|(first, _)| first.path.clone()) else { return Vec::new() };
@@ -194,7 +196,7 @@ impl World {
         flows.into_iter().map(Self::outcome).collect()
     }
 
-    /// This connection over a path that others share, its data beginning so much later.
+    /// Moves this connection to a shared path, and delays its data by `later`.
     fn over(self, path: Rc<RefCell<Path>>, later: Nanos) -> Self {
         let start = Nanos(DATA_START.0 + later.0);
         let (next_sample, next_read) = (self.next_sample.map(|_| start), self.next_read.map(|_| start));
@@ -210,7 +212,7 @@ impl World {
         }
     }
 
-    /// When it does something next, its beginning included.
+    /// Time of this connection's next action, its beginning included.
     fn next_action(&self) -> Nanos {
         let next = self.next_deadline().unwrap_or(self.start);
         if self.begun { next } else { next.min(self.start) }
@@ -225,7 +227,7 @@ impl World {
         }
     }
 
-    /// Sends a SYN through the queue in which others may stand; the data start when it is answered.
+    /// Sends a SYN through the shared queue; the data start when it is answered.
     fn connect(&mut self) {
         let Fate::Deliver { at } = self.path.borrow_mut().forward.offer(self.now, SYN_BYTES) else {
             self.start = Nanos(self.now.0 + SYN_AGAIN.0);
@@ -269,13 +271,13 @@ impl World {
         .min()
     }
 
-    /// Both ends look at what is known before the first segment leaves.
+    /// Begins the connection: both policies decide on the initial values, before the first segment leaves.
     fn begin(&mut self) {
         self.begun = true;
         if let Some(prober) = &mut self.prober {
             prober.close_train();
         }
-        // A window is no promise before the connection exists: begin with what the policy says.
+        // The window was not advertised before the connection exists, so it begins with the policy's decision.
         let decision = self.decide_at_receiver(Bytes::ZERO);
         let window = decision.receive_window.unwrap_or(MAXIMUM).min(MAXIMUM);
         self.receiver = Receiver::new(Nanos(2 * self.half_rtt.0), window, self.next_read.is_none());
@@ -337,7 +339,7 @@ impl World {
                     self.look_at_receiver(Bytes::ZERO);
                 }
                 if let Some(ack) = ack {
-                    // The window is that of after the look.
+                    // The acknowledgement carries the window decided just now.
                     self.send_ack(Ack { right: self.receiver.right(), ..ack });
                 }
             }
@@ -371,8 +373,8 @@ impl World {
         }
     }
 
-    /// As the kernel has it: each acknowledgement in `fit`'s start, which is over soon after its third roof, then once per
-    /// round trip.
+    /// Whether the sender is due for a sample, as in the kernel: at each acknowledgement during `fit`'s start, which
+    /// ends soon after its third roof; later once per round trip.
     fn is_sender_due(&self) -> bool {
         if self.sees_acknowledgements {
             return self.roofs.1 < 3 || self.sender.acknowledged() > self.round_until;
@@ -460,7 +462,7 @@ impl World {
         if let Some(window) = decision.receive_window {
             self.receiver.set_limit(window.min(MAXIMUM));
         }
-        // The sender follows a policy at the receiver if it has none of its own.
+        // The sender follows the receiver's policy if it has none of its own.
         let request = Request { send_buffer: decision.send_buffer, pacing: decision.pacing };
         if request != self.last_request {
             self.last_request = request;
@@ -477,7 +479,7 @@ impl World {
         }
     }
 
-    /// The application of drsFTP takes what there is.
+    /// The application of drsFTP reads all available bytes.
     fn read(&mut self) {
         self.next_read = Some(Nanos(self.now.0 + READ_EVERY.0));
         let read = self.receiver.read();

@@ -1,4 +1,4 @@
-//! SOBAS against a path: does it find the path's rate, and keep to it?
+//! SOBAS on a fluid model of a path: it must find the path's rate and keep to it.
 
 mod model;
 mod paced;
@@ -6,7 +6,7 @@ mod published;
 
 use model::Path;
 
-/// A queue of an eighth of the bandwidth-delay product.
+/// A path with a queue of an eighth of the BDP.
 const SHALLOW: Path = Path::new(100.0, 40.0, 5.0);
-/// A queue of many.
+/// A path with a queue of nearly ten BDPs.
 const DEEP: Path = Path::new(100.0, 50.0, 480.0);

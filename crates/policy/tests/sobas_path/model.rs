@@ -1,7 +1,7 @@
-//! One Reno flow through a DropTail queue, as a fluid, in virtual time.
+//! Fluid model of one Reno flow through a DropTail queue, in virtual time.
 //!
-//! Coarse on purpose (100 us steps, no retransmission detail): it answers whether the rules converge, not how
-//! many packets a kernel loses.
+//! Coarse on purpose (steps of 100 us, no details of retransmission): it shows whether the rules converge, not how many
+//! packets a kernel loses.
 
 use bufwise_policy::Policy;
 use bufwise_policy::sobas::{Config, Sobas, State};
@@ -9,34 +9,34 @@ use bufwise_units::{Bytes, Decision, Micros, Rate, Sample};
 use std::collections::VecDeque;
 
 pub(crate) const MSS: f64 = 1_448.0;
-/// TCP payload of an Ethernet frame over what it takes on the wire.
+/// TCP payload of an Ethernet frame, divided by the length of the frame.
 const PAYLOAD: f64 = 1_448.0 / 1_514.0;
 const TICK: f64 = 1e-4;
 
-/// A path, and the hosts at its ends.
+/// A path, and the disturbances of the hosts at its ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Path {
     pub(crate) mbit: f64,
     pub(crate) rtt_ms: f64,
-    /// Queue in milliseconds of the link's rate.
+    /// Length of the queue, milliseconds at the link's rate.
     pub(crate) queue_ms: f64,
     /// The packet trains' estimate, relative to the truth.
     pub(crate) estimate: f64,
-    /// Where slow start ends by itself, in parts of the bandwidth-delay product.
+    /// Initial slow start threshold, as a part of the BDP.
     pub(crate) ssthresh: f64,
-    /// Hosts that are late: probes and looks by up to this many milliseconds, now and then five times that.
+    /// Largest delay that hosts add to probes and samples, ms; now and then five times that.
     pub(crate) jitter_ms: f64,
-    /// How often the receiver looks.
+    /// Time between two samples of the receiver, ms.
     pub(crate) look_ms: f64,
-    /// Error of what a look counts, in parts of what arrives in two round trips, either way.
+    /// Largest error of the bytes between two samples, up or down, as a part of the bytes of two round trips.
     pub(crate) count_error: f64,
-    /// Error of the round-trip time, milliseconds either way, another one every two round trips.
+    /// Largest error of the round-trip time, up or down, ms; drawn again every two round trips.
     pub(crate) rtt_error_ms: f64,
-    /// The receiving host stands still for so many milliseconds once a second.
+    /// Length of a pause of the receiving host, once a second, ms.
     pub(crate) pause_ms: f64,
-    /// From this second on, the link's rate times a factor.
+    /// A time (s), and the factor of the link's rate from then on.
     pub(crate) change: Option<(f64, f64)>,
-    /// From this second on, so many milliseconds more of round trip.
+    /// A time (s), and the additional round-trip time (ms) from then on.
     pub(crate) longer: Option<(f64, f64)>,
     pub(crate) seed: u64,
 }
@@ -73,7 +73,7 @@ impl Path {
         self.payload_rate() * factor
     }
 
-    /// Seconds.
+    /// Round-trip time without a queue, seconds.
     fn base_rtt_at(self, now: f64) -> f64 {
         let more = self.longer.map_or(0.0, |(at, more)| if now >= at { more } else { 0.0 });
         (self.rtt_ms + more) / 1e3
@@ -84,7 +84,7 @@ impl Path {
     }
 }
 
-/// Lateness and errors of hosts, seeded.
+/// Delays and errors of hosts, drawn from a seed.
 struct Jitter {
     state: u64,
     millis: f64,
@@ -97,36 +97,36 @@ impl Jitter {
         (self.state >> 40) as f64 / f64::from(1 << 24)
     }
 
-    /// Between minus and plus `bound`.
+    /// Draws a number between `-bound` and `bound`.
     fn either_way(&mut self, bound: f64) -> f64 {
         (2.0 * self.uniform() - 1.0) * bound
     }
 
-    /// Seconds late: uniform, one time in a hundred five times as much.
+    /// Draws a delay, seconds: uniform, and in one of a hundred cases five times as long.
     fn late(&mut self) -> f64 {
         let spike = if self.uniform() < 0.01 { 5.0 } else { 1.0 };
         self.uniform() * spike * self.millis / 1e3
     }
 }
 
-/// Figures of a run; everything but the drops is of its second half.
+/// Figures of a run: those of its second half, except for the drops.
 #[derive(Debug)]
 pub(crate) struct Outcome {
-    /// Goodput over what the link could carry.
+    /// Goodput, as a part of the link's capacity.
     pub(crate) used: f64,
     pub(crate) mean_rtt_ms: f64,
-    /// Overflows in the first two seconds, and later.
+    /// Overflows in the first two seconds, and later ones.
     pub(crate) drops: (u32, u32),
-    /// Whether slow start overflowed the queue before the state was left.
+    /// Whether the queue overflowed before SOBAS left the states `Estimating` and `SlowStart`.
     pub(crate) slow_start_cut: bool,
     pub(crate) state: State,
-    /// The limit in bandwidth-delay products.
+    /// The window's limit, in BDPs.
     pub(crate) window: f64,
-    /// Lowest rate limit after the first quarter, over the link's rate.
+    /// Lowest pacing rate after the first quarter, as a part of the link's rate.
     pub(crate) lowest_pacing: f64,
 }
 
-/// A Reno sender, its queue, and the data and acknowledgements under way.
+/// A Reno sender, its queue, and the data and acknowledgements in flight.
 struct Flow {
     cwnd: f64,
     ssthresh: f64,
@@ -135,10 +135,10 @@ struct Flow {
     credit: f64,
     received: f64,
     halved_at: f64,
-    /// Bytes that reach the receiver, and whose acknowledgements reach the sender, per tick.
+    /// Per tick: bytes that will reach the receiver, and bytes whose acknowledgements will reach the sender.
     data: VecDeque<f64>,
     acks: VecDeque<f64>,
-    /// Arrived while the receiver stood still.
+    /// Bytes that arrived during a pause of the receiver.
     held: f64,
 }
 
@@ -174,7 +174,7 @@ impl Flow {
         self.queue += sent;
     }
 
-    /// The queue takes no more than `buffer`; true if it overflowed.
+    /// Cuts the queue to `buffer`; returns whether it overflowed.
     fn overflow(&mut self, now: f64, buffer: f64, rtt: f64, window: f64) -> bool {
         let overflow = (self.queue - buffer).max(0.0);
         if overflow == 0.0 {
@@ -194,7 +194,8 @@ impl Flow {
         let leaves = self.queue.min(rate * TICK);
         self.queue -= leaves;
         self.data.push_back(leaves);
-        // A path becomes longer on the way of the data: nothing arrives until it is full.
+        // If the path becomes longer, it does so in the direction of the data: nothing arrives until the added part is
+        // filled.
         let way = ((base_rtt / TICK).round() as usize).saturating_sub(self.acks.len());
         let arrives = if self.data.len() > way { self.data.pop_front().unwrap_or(0.0) } else { 0.0 };
         self.held += arrives;
@@ -204,14 +205,14 @@ impl Flow {
     }
 }
 
-/// The receiver: what it shows the policy, and what that says.
+/// The receiver: the samples for the policy, and its decisions.
 struct Receiver {
     sobas: Sobas,
     sample: Sample,
     jitter: Jitter,
-    /// Running average of the probes, seconds.
+    /// Moving average of the probes' round-trip times, seconds.
     rtt: f64,
-    /// Present error of it, and when there is another.
+    /// Present error of that average, and the time of the next one, seconds.
     rtt_error: (f64, f64),
     next_look: f64,
     window: f64,
@@ -247,7 +248,7 @@ impl Receiver {
             return;
         }
         self.next_look = now + path.look_ms / 1e3 + self.jitter.late();
-        // A reading lies between two looks: half the error each.
+        // A reading is the difference of two samples: each has half of the error.
         let error = self.jitter.either_way(path.count_error / 2.0) * 2.0 * path.bdp();
         self.sample.bytes_received = Bytes((received + error).max(0.0) as u64);
         self.sample.probe_rtt = Micros(((self.rtt + self.rtt_error.0) * 1e6) as u64);
@@ -262,7 +263,7 @@ impl Receiver {
     }
 }
 
-/// Runs one flow from its first segment on.
+/// Runs one flow, from its first segment on.
 pub(crate) fn run(config: Config, path: Path, seconds: u32) -> Outcome {
     let mut flow = Flow::new(path);
     let mut receiver = Receiver::new(config, path);

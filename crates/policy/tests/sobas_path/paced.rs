@@ -1,4 +1,4 @@
-//! With pacing of the sender.
+//! SOBAS with pacing of the sender.
 
 use bufwise_policy::sobas::{Config, State};
 
@@ -9,7 +9,7 @@ fn paced() -> Config {
     Config { pacing: true, ..Config::default() }
 }
 
-/// Disturbances of a noisy pair of virtual machines, one at a time and all at once.
+/// Returns paths with the disturbances of two noisy virtual machines, one at a time and all at once.
 fn disturbed(path: Path) -> [(&'static str, Path); 6] {
     let path = Path { look_ms: 2.0, ..path };
     [
@@ -22,7 +22,7 @@ fn disturbed(path: Path) -> [(&'static str, Path); 6] {
     ]
 }
 
-/// 95.0 of 95.6 Mbit/s; everything at once costs a little more.
+/// Least goodput, as a part of the capacity: 95.0 of 95.6 Mbit/s; a little less with all disturbances at once.
 fn floor(how: &str) -> f64 {
     if how == "all of it" { 0.99 } else { 0.993 }
 }
@@ -38,10 +38,10 @@ fn paced_fills_a_shallow_path_without_a_drop() {
                 "{how}, {estimate}: {outcome:?}"
             );
             assert!(outcome.used > floor(how), "{how}, {estimate}: {outcome:?}");
-            // The rate leaves no queue: a millisecond is what hosts that look late let stand.
+            // The rate leaves no queue, except for a millisecond because of late samples.
             assert!(outcome.mean_rtt_ms < 41.0, "{how}, {estimate}: {outcome:?}");
-            // The window holds 1.07 products of the measured rate and four segments: it must not be what limits, nor let a queue
-            // of an eighth overflow.
+            // The window is 1.07 BDPs by the measured rate, and four segments: it must neither limit the flow nor let a
+            // queue of an eighth of the BDP overflow.
             assert!((0.99..1.11).contains(&outcome.window), "{how}, {estimate}: {outcome:?}");
             assert!(outcome.lowest_pacing > 0.9 || estimate < 0.5, "{how}, {estimate}: {outcome:?}");
         }
@@ -68,13 +68,13 @@ fn paced_keeps_a_deep_queue_empty() {
 
 #[test]
 fn paced_survives_an_estimate_that_is_too_high() {
-    // The window of such an estimate alone overflows the queue; the sender's recovery takes its time.
+    // The window by such an estimate overflows the queue by itself, and the sender needs time to recover.
     for estimate in [1.05, 1.1, 1.2, 1.3, 1.5, 3.0] {
         for (how, path) in disturbed(Path { estimate, ..SHALLOW }) {
             let outcome = run(paced(), path, 30);
             assert!(outcome.drops.1 <= 2, "{how}, {estimate}: {outcome:?}");
             assert!(outcome.mean_rtt_ms < 41.5, "{how}, {estimate}: {outcome:?}");
-            // Each drop after the start halves the window once more: 4% of the half that is judged.
+            // Each later drop halves the window once more, which costs 4% of the second half of the run.
             let floor = 0.99 - 0.04 * f64::from(outcome.drops.1);
             assert!(outcome.used > floor, "{how}, {estimate}: {outcome:?}");
         }
@@ -83,7 +83,7 @@ fn paced_survives_an_estimate_that_is_too_high() {
 
 #[test]
 fn paced_loses_nothing_over_a_long_transfer() {
-    // Ten minutes: what creeping costs, and whether anything drifts.
+    // Ten minutes show the cost of creeping up, and any drift.
     for (how, path) in disturbed(SHALLOW) {
         let outcome = run(paced(), path, 600);
         assert_eq!((outcome.state, outcome.drops), (State::Final, (0, 0)), "{how}: {outcome:?}");
@@ -119,7 +119,7 @@ fn paced_and_continuous_follows_a_path_that_doubles_its_rate() {
     let config = Config { continuous: true, ..paced() };
     let outcome = run(config, Path { change: Some((4.0, 2.0)), ..DEEP }, 40);
     assert!(outcome.used > 0.99 && outcome.mean_rtt_ms < 51.5, "{outcome:?}");
-    // 1.07 of what are two products now, and four segments.
+    // 1.07 of the new BDP, which is two of the old, and four segments.
     assert!((2.1..2.25).contains(&outcome.window), "{outcome:?}");
 }
 
@@ -137,6 +137,7 @@ fn paced_suits_fast_short_and_slow_long_paths() {
 #[test]
 fn paced_does_not_drop_forever_on_a_queue_smaller_than_its_slack() {
     let outcome = run(paced(), Path::new(100.0, 40.0, 2.5), 120);
-    // After a step that dropped the next one waits 5 s, then 10, 20, 40 and 80: five fit in two minutes.
+    // After each step that causes a drop, the next waits longer, 5 s, 10, 20, 40 and 80: five steps fit into two
+    // minutes.
     assert!(outcome.drops.1 <= 5, "each step that drops waits longer: {outcome:?}");
 }

@@ -1,4 +1,4 @@
-//! As published.
+//! SOBAS as published.
 
 use bufwise_policy::sobas::{Config, State};
 
@@ -13,7 +13,7 @@ fn published() -> Config {
 fn published_with_a_good_estimate_fills_a_deep_path_without_loss() {
     let outcome = run(published(), DEEP, 10);
     assert_eq!((outcome.state, outcome.drops), (State::Final, (0, 0)), "{outcome:?}");
-    // S starts at 1.2 products: a fifth of the round trip stands in the queue, and what comes between two looks.
+    // S starts at 1.2 BDPs: the queue holds a fifth of the BDP, and the bytes between two samples.
     assert!(outcome.used > 0.99 && (59.0..62.0).contains(&outcome.mean_rtt_ms), "{outcome:?}");
 }
 
@@ -21,13 +21,13 @@ fn published_with_a_good_estimate_fills_a_deep_path_without_loss() {
 fn published_grows_out_of_an_estimate_that_is_four_times_too_low() {
     let outcome = run(published(), Path { estimate: 0.25, ..DEEP }, 40);
     assert_eq!((outcome.state, outcome.drops), (State::Final, (0, 0)), "{outcome:?}");
-    // It grows by a few segments at a time, and stops at the first that the rate does not follow.
+    // The window grows by a few segments at a time, and stops at the first growth that the rate does not follow.
     assert!(outcome.used > 0.99 && outcome.mean_rtt_ms < 52.0, "{outcome:?}");
 }
 
 #[test]
 fn published_overflows_a_shallow_queue_and_says_so() {
-    // The queue holds an eighth of the path; the first limit alone exceeds that (Prasad 2004, equation 16).
+    // The queue holds an eighth of the BDP; the first limit alone exceeds that (Prasad 2004, equation 16).
     let outcome = run(published(), SHALLOW, 10);
     assert!(outcome.drops.0 > 0, "{outcome:?}");
     assert_eq!(outcome.drops.1, 0, "no loss after the decision: {outcome:?}");
@@ -44,8 +44,8 @@ fn published_recovers_from_that_however_it_looks() {
     }
 }
 
-/// 10, 100 and 1,000 Mbit/s; 10, 40 and 100 ms; queues of BDP/8, BDP and 4 BDP; looks that are close and looks
-/// of a host that is late. Prints what came of each (`--nocapture`).
+/// A grid: 10, 100 and 1,000 Mbit/s; 10, 40 and 100 ms; queues of BDP/8, BDP and 4 BDP; close samples, and samples of a
+/// late host. Prints each outcome (`--nocapture`).
 #[test]
 fn published_decides_on_a_full_path_and_on_no_other() {
     println!("Mbit/s  RTT ms  queue  look ms  late ms  state          S / BDP  used  slow start");
@@ -61,8 +61,9 @@ fn published_decides_on_a_full_path_and_on_no_other() {
                 outcome.used,
             );
             if outcome.state == State::Final {
-                // A product of eight segments is coarse: recovery may end a segment and a half below it. Without a loss S
-                // is 1.2 products, where it started, and what slow start adds until it is seen: a dozen segments at most.
+                // A BDP of eight segments is coarse: recovery may end a segment and a half below it. Without a loss, S
+                // is 1.2 BDPs, its initial value, and at most a dozen segments that slow start adds until it is
+                // detected.
                 let least = if outcome.slow_start_cut { 0.8 } else { 1.04 };
                 let most = 1.21 + 12.0 * MSS / path.bdp();
                 assert!((least..most).contains(&outcome.window), "{path:?}: {outcome:?}");

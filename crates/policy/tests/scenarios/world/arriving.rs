@@ -1,9 +1,10 @@
-//! The receiving host as Linux has it: which segments it hands to TCP as one (GRO), and when the engine is called for them.
+//! The receiving host as in Linux: it hands several segments to TCP as one (GRO), and calls the engine for
+//! acknowledgements.
 //!
-//! Problem: the rule at the receiver takes the distances of what arrives for the path's. The host shows it less than each segment.
-//! A device interrupts no more often than [`POLL`]; what has come by then, or while the host stood still, comes at once, and
-//! neighbours become one segment. The engine's callback is made for each acknowledgement that leaves, not for each arrival, and
-//! the rule says itself when it wants the next sample.
+//! Problem: the rule at the receiver takes the distances of arrivals for the path's, but the host hides some of them. A
+//! device interrupts at most once per [`POLL`]. Segments that came since the last interrupt, or during a pause of the
+//! host, are handed over at once, and consecutive ones become one segment. The engine's callback runs for each
+//! acknowledgement sent, not for each arrival, and the rule itself sets the time of its next sample.
 //!
 //! Source: Linux `tcp_gro_receive` (the same time stamps, in milliseconds), `GRO_LEGACY_MAX_SIZE`; `crates/bpf/src/bpf/fast.h`.
 
@@ -15,12 +16,12 @@ use super::{Forward, World};
 use crate::receiver::Ack;
 use crate::sender::{MSS, Transmission};
 
-/// Shortest time between two interrupts of a device: what drivers for 1 to 10 Gbit/s have as `rx-usecs`.
+/// Shortest time between two interrupts of a device: a common `rx-usecs` of drivers for 1 to 10 Gbit/s.
 const POLL: Nanos = Nanos::from_micros(50);
-/// Most segments of one: 64 KB with their header.
+/// Largest number of segments that are joined into one: 64 KB with its header.
 const MOST: usize = (65_535 / MSS) as usize;
 
-/// What is handed to TCP at once, of segments that came together.
+/// Groups segments that came together into those that are handed to TCP as one.
 fn joined(segments: &[Transmission]) -> impl Iterator<Item = &[Transmission]> {
     let stamps = |segment: &Transmission| [segment.sent, segment.echo].map(|at| at.0 / 1_000_000);
     segments
@@ -28,7 +29,7 @@ fn joined(segments: &[Transmission]) -> impl Iterator<Item = &[Transmission]> {
         .flat_map(|neighbours| neighbours.chunks(MOST))
 }
 
-/// A policy at the receiver: one that is looked at, or the engine, which is called.
+/// A policy at the receiver: a Rust policy, which is sampled, or the engine, which is called.
 pub(crate) enum ReceiveSide {
     Policy(Box<dyn Policy + Send>),
     Engine(Box<Model>),
@@ -42,7 +43,7 @@ impl ReceiveSide {
         }
     }
 
-    /// When the engine wants its next sample; `None`: this is none.
+    /// Time at which the engine requests its next sample; `None`: not an engine.
     pub(crate) fn next_sample(&self, now: Micros) -> Option<Micros> {
         match self {
             Self::Policy(_) => None,
@@ -52,14 +53,14 @@ impl ReceiveSide {
 }
 
 impl World {
-    /// With a receiving host that joins segments and is called for acknowledgements, as Linux is.
+    /// Makes the receiving host join segments and call the engine for acknowledgements alone, as Linux does.
     pub(crate) fn joining(self) -> Self {
         let mut world = Self { joins: true, ..self };
         world.receiver.seek_shortest();
         world
     }
 
-    /// The receiving host takes in what has come by now.
+    /// Takes in the segments that have come by now.
     pub(super) fn poll(&mut self) {
         let mut segments = Vec::new();
         while let Some((_, packet)) = self.forward.pop_front_if(|(at, _)| *at <= self.now) {
@@ -84,13 +85,13 @@ impl World {
         }
     }
 
-    /// An acknowledgement leaves, if it is due; for it the engine is called, if it wants a sample.
+    /// Sends an acknowledgement, if there is one; before that, calls the engine if its next sample is due.
     pub(super) fn answer(&mut self, ack: Option<Ack>) {
         let Some(ack) = ack else { return };
         if self.now >= self.next_look && self.next_read.is_none() {
             self.look_at_receiver(Bytes::ZERO);
         }
-        // The window is that of after the look.
+        // The acknowledgement carries the window decided just now.
         self.send_ack(Ack { right: self.receiver.right(), ..ack });
     }
 }
