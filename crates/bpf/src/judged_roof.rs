@@ -205,6 +205,26 @@ proptest! {
     }
 
     /// An application that limits the sender does not move the roof.
+    /// On a path with random losses, before the path was ever seen full.
+    #[test]
+    fn a_loss_in_the_first_round_of_following_takes_little_from_the_roof((capacity, rtt) in paths()) {
+        let roof = capacity / 2;
+        let mut state = bw_fit { phase: 2, roof, capacity, step: 16, round_at: 1_000_000, ..bw_fit::default() };
+        let delivered = (roof * 3 * rtt / 1_000_000 / MSS) as u32;
+        let sample = Sample {
+            now: 1_000_000 + 3 * rtt,
+            mss: MSS,
+            srtt: rtt,
+            min_rtt: rtt,
+            cwnd: 1_000,
+            delivered,
+            retransmitted: 1,
+            ..Sample::default()
+        };
+        let after = observe(&mut state, &sample);
+        prop_assert!(after * 10 >= roof * 9, "{roof} to {after}: {state:?}");
+    }
+
     #[test]
     fn an_application_that_pauses_moves_nothing((capacity, rtt) in paths()) {
         let mut path = Fluid::new(capacity, rtt).following(capacity);

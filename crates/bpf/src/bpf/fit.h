@@ -210,11 +210,16 @@ BW_FN void bw_fit_ascend(struct bw_fit *s, const struct bw_fit_sample *x, __u64 
 		s->step = bw_min(s->known ? 2 * s->step : s->step + s->step / 2, bw_fit_largest_step(s));
 }
 
-/* Lowers the roof to just below the rate that the path has carried: segments were lost, and no queue was visible. */
+/*
+ * Lowers the roof to just below the rate that the path has carried: segments were lost, and no queue was visible. Before the
+ * path has shown what it carries, the roof takes that rate's place.
+ */
 BW_FN void bw_fit_retreat(struct bw_fit *s, const struct bw_fit_sample *x)
 {
 	__u64 carried = bw_max(s->known, s->carried);
 
+	if (!carried)
+		carried = s->roof;
 	if (s->roof > carried - carried / BW_FIT_DOWN)
 		bw_fit_set(s, carried - carried / BW_FIT_DOWN, x);
 	s->step = BW_FIT_STEP;

@@ -194,8 +194,35 @@ BW_FN int bw_fit_window_is_queued(const struct bw_fit_window *s, const struct bw
 	return 2 * under_way >= s->window + need && x->rcv_rtt > x->rtt + x->rtt / 32 + bw_min(x->rtt / 16, 1000);
 }
 
+/* ---- Open ----------------------------------------------------------------------------------------------- */
+
+/* Try again from what arrives now; one descent in vain is then enough. */
+BW_FN void bw_fit_window_rest(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
+{
+	__u64 rate = bw_fit_window_measure(s, x), under_way, grown;
+
+	if (!rate)
+		return;
+	/* The receiver's estimate may be of the shortest round trips alone. */
+	grown = bw_min(rate * 1024 / bw_max(s->anchor_rate, 1), BW_FIT_WINDOW_MOST_GROWN);
+	under_way = bw_max(bw_product(rate, bw_fit_window_round_trip(x)), s->anchor_window / 1024 * grown);
+	s->known = bw_max(s->known, under_way);
+	if (x->now >= s->open_until) {
+		bw_fit_window_enter_follow(s, x, rate);
+		/* A window that fell to the target at once would cost most of a share of others' queue. */
+		bw_fit_window_set(s, bw_max(s->window, under_way - under_way / BW_FIT_WINDOW_DOWN), x);
+		s->trial = 0;
+		s->descent_window = bw_max(s->window, under_way);
+		s->descent_rate = rate;
+		s->in_vain = BW_FIT_WINDOW_IN_VAIN - 1;
+	}
+	bw_fit_window_begin_round(s, x);
+}
+
+/* ---- Follow and open, a round each ---------------------------------------------------------------------- */
+
 /*
- * Measures R at the end of a round, and ends a ramp that is overdue. 0: the round goes on; 1: last_rate is news; 2: the window has
+ * Measures R at the end of a round; goes on with the open phase, and ends a ramp that is overdue. 0: the round goes on; 1: last_rate is news; 2: the window has
  * come down in vain, too.
  */
 BW_FN int bw_fit_window_look(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
@@ -203,7 +230,9 @@ BW_FN int bw_fit_window_look(struct bw_fit_window *s, const struct bw_fit_window
 	__u64 rate = s->phase == BW_FIT_FOLLOW ? bw_fit_window_measure(s, x) : 0;
 	int is_futile;
 
-	if (s->phase == BW_FIT_RAMP)
+	if (s->phase == BW_FIT_OPEN)
+		bw_fit_window_rest(s, x);
+	else if (s->phase == BW_FIT_RAMP)
 		bw_fit_window_end_overdue(s, x);
 	if (!rate)
 		return 0;
@@ -253,29 +282,6 @@ BW_FN void bw_fit_window_follow(struct bw_fit_window *s, const struct bw_fit_win
 
 /* ---- All ------------------------------------------------------------------------------------------------ */
 
-/* Try again from what arrives now; one descent in vain is then enough. */
-BW_FN void bw_fit_window_rest(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
-{
-	__u64 rate = bw_fit_window_measure(s, x), under_way, grown;
-
-	if (!rate)
-		return;
-	/* The receiver's estimate may be of the shortest round trips alone. */
-	grown = bw_min(rate * 1024 / bw_max(s->anchor_rate, 1), BW_FIT_WINDOW_MOST_GROWN);
-	under_way = bw_max(bw_product(rate, bw_fit_window_round_trip(x)), s->anchor_window / 1024 * grown);
-	s->known = bw_max(s->known, under_way);
-	if (x->now >= s->open_until) {
-		bw_fit_window_enter_follow(s, x, rate);
-		/* A window that fell to the target at once would cost most of a share of others' queue. */
-		bw_fit_window_set(s, bw_max(s->window, under_way - under_way / BW_FIT_WINDOW_DOWN), x);
-		s->trial = 0;
-		s->descent_window = bw_max(s->window, under_way);
-		s->descent_rate = rate;
-		s->in_vain = BW_FIT_WINDOW_IN_VAIN - 1;
-	}
-	bw_fit_window_begin_round(s, x);
-}
-
 /* Rounded up to what the window field can hold, for less would be below the need. */
 BW_FN __u64 bw_fit_window_rounded(__u64 window, const struct bw_fit_window_sample *x)
 {
@@ -298,15 +304,13 @@ BW_FN int bw_fit_window_watch(struct bw_fit_window *s, const struct bw_fit_windo
 	return 1;
 }
 
-/* Second, the phases other than Follow. Third to fifth: bw_fit_window_look(), _judge() and _follow(). */
+/* Second, the start and the ramp. Third to fifth: bw_fit_window_look(), _judge() and _follow(). */
 BW_FN void bw_fit_window_go_on(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
 	if (s->phase == BW_FIT_START)
 		bw_fit_window_start(s, x);
 	else if (s->phase == BW_FIT_RAMP)
 		bw_fit_window_ramp(s, x);
-	else if (s->phase == BW_FIT_OPEN)
-		bw_fit_window_rest(s, x);
 	s->last_at = x->now;
 	s->last_bytes = x->received;
 }
