@@ -222,13 +222,19 @@ BW_FN __u64 bw_fit_window_measure(struct bw_fit_window *s, const struct bw_fit_w
 	return bw_max(bw_rate(bytes, elapsed), 1);
 }
 
-/* Begins a trial (fit_trial.h) with the present window, at which R is measured first. */
+/* Begins to measure R at one window of a trial (fit_trial.h). */
+BW_FN void bw_fit_window_begin_level(struct bw_fit_window *s)
+{
+	s->level_rate = 0;
+	s->level_rounds = 0;
+}
+
+/* Begins a trial with the present window, at which R is measured first. */
 BW_FN void bw_fit_window_begin_trial(struct bw_fit_window *s)
 {
 	s->trial = 1;
 	s->trial_window = 0;
-	s->level_rate = 0;
-	s->level_rounds = 0;
+	bw_fit_window_begin_level(s);
 }
 
 BW_FN void bw_fit_window_enter_follow(struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 rate)

@@ -123,8 +123,7 @@ BW_FN void bw_fit_window_next_level(struct bw_fit_window *s, const struct bw_fit
 	s->trial = bw_fit_window_trial_step(s);
 	s->trial_window = s->window;
 	s->trial_rate = rate;
-	s->level_rate = 0;
-	s->level_rounds = 0;
+	bw_fit_window_begin_level(s);
 	bw_fit_window_set(s, s->window + s->window / 1024 * s->trial, x);
 }
 
@@ -132,7 +131,7 @@ BW_FN void bw_fit_window_next_level(struct bw_fit_window *s, const struct bw_fit
 BW_FN void bw_fit_window_fail_trial(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
 	__u64 held = bw_fit_window_held(x, s->trial_rate);
-	__u64 longer = bw_less(s->trial_window, held) * 1024 / bw_max(held, 1);
+	__u64 longer = bw_fit_gained(held, s->trial_window);
 
 	s->trial = 0;
 	s->rest = BW_FIT_TRIAL_REST << bw_min(s->failed, BW_FIT_TRIAL_RESTS);
@@ -145,7 +144,7 @@ BW_FN void bw_fit_window_fail_trial(struct bw_fit_window *s, const struct bw_fit
 /* Judges the step by the mean of R at the present window. */
 BW_FN void bw_fit_window_judge_trial(struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 rate)
 {
-	__u64 held = bw_fit_window_held(x, rate), longer = bw_less(s->window, held) * 1024 / bw_max(held, 1);
+	__u64 held = bw_fit_window_held(x, rate), longer = bw_fit_gained(held, s->window);
 	__u64 grown = bw_fit_gained(s->trial_window, s->window), risen = bw_fit_gained(s->trial_rate, rate);
 	int noisy = s->noise >= BW_FIT_TRIAL_NOISE;
 	__u64 quarters = noisy ? BW_FIT_TRIAL_FOLLOWED_NOISY : BW_FIT_TRIAL_FOLLOWED;

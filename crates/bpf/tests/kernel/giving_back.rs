@@ -88,8 +88,8 @@ fn root_a_receive_buffer_keeps_room_for_the_window_that_was_offered() {
         return;
     }
     let mut scene = Scene::new();
-    // What arrives in a millisecond decides on the window: 100 KB, where the loopback would bring some megabytes, for which
-    // the whole buffer is needed.
+    // The window is sized by the bytes that arrive in a millisecond. At this rate these are 100 KB; an unpaced loopback
+    // delivers some megabytes, for which the window needs the whole buffer.
     options::set_max_pacing_rate(&scene.connection.server, Rate(100_000_000)).unwrap();
     scene.connection.receive(BURST);
     let before = scene.sweep().1.set_receive_buffer.unwrap();

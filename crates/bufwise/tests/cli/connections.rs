@@ -94,7 +94,7 @@ pub(crate) fn unprivileged(arguments: &[&str]) -> Option<Output> {
     nix::unistd::geteuid().is_root().then(|| {
         let mut command = Command::new("setpriv");
         command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all"]);
-        // That user may not reach the program's path, so it is started through a descriptor that is already open.
+        // The unprivileged user may not reach the program's path: a descriptor that is already open starts it.
         let program = std::fs::File::open(env!("CARGO_BIN_EXE_bufwise")).unwrap();
         command.args(["--", "/proc/self/fd/0"]).args(arguments).stdin(program);
         command.output().expect("setpriv is part of util-linux")

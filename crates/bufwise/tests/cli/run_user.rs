@@ -22,7 +22,7 @@ const SIZE: Bytes = Bytes(65_536);
 fn unprivileged(net: &Net, arguments: &[&str]) -> Command {
     let mut command = net.command("setpriv");
     command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "--"]);
-    // That user may not reach the program's path, so it is started through a descriptor that is already open.
+    // The unprivileged user may not reach the program's path: a descriptor that is already open starts it.
     let program = File::open(env!("CARGO_BIN_EXE_bufwise")).unwrap();
     command.args(["/proc/self/fd/0", "run"]).args(arguments).stdin(program);
     command

@@ -319,7 +319,7 @@ fn without_any_privilege_it_shows_and_says_what_it_lacks() {
     }
     let mut command = Command::new("setpriv");
     command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all"]);
-    // That user may not reach the program's path, so it is started through a descriptor that is already open.
+    // The unprivileged user may not reach the program's path: a descriptor that is already open starts it.
     let program = std::fs::File::open(env!("CARGO_BIN_EXE_bufwise")).unwrap();
     command.args(["--", "/proc/self/fd/0", "web", "--no-daemon"]).stdin(program);
     let web = Web::started(command);

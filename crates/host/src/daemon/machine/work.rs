@@ -47,12 +47,13 @@ impl Daemon {
         let Balance { bounds, lines, held } = self.ledgers.look(&parts, host, now, is_ready);
         (self.counts.send_buffers, self.counts.receive_windows) = self.ledgers.changes();
         let flows = parts.iter().flatten();
-        let (all, closed) = (flows.clone().count(), flows.clone().filter(|flow| flow.closed).count());
+        let all: usize = parts.iter().map(Vec::len).sum();
+        let closed = flows.clone().filter(|flow| flow.closed).count();
         self.calm = closed * FEW_CLOSED < all && !bounds.iter().any(|bounds| bounds.shares.pressure);
         self.act(Action::Share(bounds));
         lines.into_iter().for_each(|line| self.say(line, now));
         if self.due.is_status_due(now) {
-            let open = flows.clone().filter(|flow| !flow.closed).count();
+            let open = all - closed;
             let (held, budget) = (held.readable(), self.task.budgets().0.readable());
             let status = format!("{open} connections; send queues hold {held} of {budget}");
             self.act(Action::Notify(Notice::Status(status)));
