@@ -25,11 +25,12 @@ fn after(mut state: bw_fit, sample: &Sample) -> bw_fit {
     state
 }
 
-/// A start with a steady rate: its next time window, of 10 ms, has the rate of the last one if ten segments are
-/// delivered.
+/// A start with a steady rate, at first without a queue: its next time window, of 10 ms, has the rate of the last one if
+/// ten segments are delivered.
 fn steady_start() -> bw_fit {
     bw_fit {
         phase: START,
+        steady_rate: RATE,
         window_at: NOW - 10_000,
         window_rate: RATE,
         window_least: u32::MAX,
@@ -43,6 +44,18 @@ fn a_full_path_delivers_five_to_nine_eighths_of_the_window_in_a_round_trip() {
     // 60 segments in a round trip of 60 ms.
     let phase = |cwnd| after(steady_start(), &Sample { srtt: 60_000, ..sample(cwnd, 10) }).phase;
     assert_eq!([phase(97), phase(96), phase(54), phase(53)], [START, FOLLOW, FOLLOW, START]);
+}
+
+/// Where jitter has made CUBIC leave slow start, the rate stays and round trips are long, but they do not become longer.
+#[test]
+fn a_path_is_full_only_if_its_queue_has_grown_at_a_steady_rate() {
+    let long = Sample { srtt: 60_000, ..sample(60, 10) };
+    let least = |steady_queue| after(bw_fit { steady_queue, ..steady_start() }, &long).window_queue;
+    let queue = least(0);
+    let phase = |steady_queue| after(bw_fit { steady_queue, ..steady_start() }, &long).phase;
+    assert_eq!([phase(queue - 7_501), phase(queue - 7_500)], [FOLLOW, START]);
+    // At another rate the comparison begins anew.
+    assert_eq!(after(bw_fit { steady_rate: 2 * RATE, ..steady_start() }, &long).phase, START);
 }
 
 /// A start with a train of the rate `RATE` over 32 ms; `carried` is the best rate of a round trip, bytes per second.

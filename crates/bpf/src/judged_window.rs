@@ -12,7 +12,9 @@ use crate::config::{Config, ReceiveRule};
 
 const MSS: u64 = 1_448;
 const MAX: u64 = 64 << 20;
-/// `BW_FIT_OPEN`.
+/// `enum bw_fit_phase`.
+const START: u32 = 0;
+const RAMP: u32 = 1;
 const OPEN: u32 = 3;
 
 /// `struct bw_fit_window_sample`.
@@ -320,4 +322,49 @@ proptest! {
         let (closest, furthest) = if starts { (100, 1_000) } else if ramps { (100, 10_000) } else { (500, 100_000) };
         prop_assert!((now + closest..=now + furthest).contains(&next), "{} in phase {phase}, {rtt} us", next - now);
     }
+}
+
+/// Feeds trains to a start on a path of 40 ms, one each round trip. A train is the distances (us) between its pairs of
+/// segments.
+fn after_trains(trains: &[&[u64]]) -> bw_fit_window {
+    let (mut state, mut now, mut received) = (bw_fit_window::default(), 1_000_000, 0);
+    for train in trains {
+        let began = now;
+        for distance in [&[0], *train].concat() {
+            now += distance;
+            received += 2 * MSS;
+            let base = Sample {
+                now,
+                received,
+                mss: MSS,
+                rtt: 40_000,
+                rcv_rtt: 40_000,
+                max: MAX,
+                ..Sample::default()
+            };
+            observe(&mut state, &Sample { drs: 40_000, largest: 20_000, ..base });
+        }
+        now = began + 40_000;
+    }
+    state
+}
+
+/// Two trains of the same rate begin the ramp; one train, two of different rates, or trains in bunches do not.
+#[test]
+fn a_ramp_begins_with_two_even_trains_of_the_same_rate() {
+    let (even, slower, bunched) = ([240; 10], [400; 10], [40, 40, 40, 40, 1_100, 40, 40, 40, 40, 1_100]);
+    assert_eq!(after_trains(&[&even]).phase, START);
+    assert_eq!(after_trains(&[&even, &slower]).phase, START);
+    assert_eq!(after_trains(&[&even, &even]).phase, RAMP);
+    assert_eq!(after_trains(&[&bunched, &bunched, &bunched]).phase, START);
+}
+
+/// Trains that go on to contradict each other, or do not go on at all, leave the window open.
+#[test]
+fn a_ramp_whose_trains_contradict_each_other_leaves_the_window_open() {
+    let (even, slower, faster) = ([240; 10], [500; 10], [120; 10]);
+    assert_eq!(after_trains(&[&even, &even, &even, &even, &even]).phase, RAMP);
+    assert_eq!(after_trains(&[&even, &even, &slower, &faster, &slower]).phase, OPEN);
+    let single: &[u64] = &[];
+    assert_eq!(after_trains(&[&[&even[..], &even][..], &[single; 9]].concat()).phase, OPEN);
 }

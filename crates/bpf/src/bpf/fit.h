@@ -133,6 +133,19 @@ BW_FN void bw_fit_judge_fall(struct bw_fit *s, const struct bw_fit_sample *x, __
 }
 
 /*
+ * Whether the last descent was in vain: it did not shorten the queue, or the rate followed the roof down though there is a
+ * queue. `before`: the rate before.
+ */
+BW_FN int bw_fit_is_in_vain(const struct bw_fit *s, const struct bw_fit_sample *x, __u64 queue, __u64 before,
+			    __u64 delivered)
+{
+	int follows = delivered < before - before / BW_FIT_FALLEN &&
+		      bw_distance(delivered, s->roof) <= s->roof / BW_FIT_ALONG;
+
+	return s->expected && (queue + s->expected / 2 > s->queue || (follows && queue > 2 * bw_fit_threshold(x)));
+}
+
+/*
  * Lowers the roof below the rate `delivered`, to drain the queue. Opens, or allows a short delay, if earlier descents
  * did not shorten the queue.
  */
@@ -142,7 +155,7 @@ BW_FN void bw_fit_descend(struct bw_fit *s, const struct bw_fit_sample *x, __u64
 	/* Half of the queue's share of T, for a round takes two round trips: the whole queue drains in one round. */
 	__u64 share = bw_min(queue * 1024 / (2 * rtt) + 1024 / BW_FIT_DOWN, 1024 / BW_FIT_LARGEST_DOWN);
 
-	s->in_vain = !s->expected || queue + s->expected / 2 <= s->queue ? 0 : s->in_vain + 1;
+	s->in_vain = bw_fit_is_in_vain(s, x, queue, before, delivered) ? s->in_vain + 1 : 0;
 	s->confirmed |= queue > 2 * bw_fit_threshold(x);
 	s->queue = queue;
 	s->expected = bw_min(queue, share * bw_min(x->srtt, BW_LONGEST) / 1024);

@@ -36,14 +36,16 @@
 #define BW_FIT_WINDOW_SAME_RATE 8
 /* A train has the rate C' if it differs from it by at most this part; after so many such trains C' is sure. */
 #define BW_FIT_WINDOW_AGREED 16
-#define BW_FIT_WINDOW_SURE 3
+#define BW_FIT_WINDOW_SURE 4
+/* After so many trains in a row that contradict each other, or after so long a ramp (round trips, us), C' is doubtful. */
+#define BW_FIT_WINDOW_CONTRADICTED 2
+#define BW_FIT_WINDOW_UNSURE_ROUNDS 6
+#define BW_FIT_WINDOW_UNSURE_TIME 300000
 /*
  * A step of the ramp, one each round trip, in 1024ths of C' T: so large that the ramp lasts 0.7 s, but no smaller than what
  * fits into a queue of a sixteenth of the BDP, and no larger than what fits into an eighth.
  */
 #define BW_FIT_WINDOW_RAMP 700000
-/* A ramp is overdue after this time (us), or twice what it should take. */
-#define BW_FIT_WINDOW_LONGEST_RAMP 1200000
 #define BW_FIT_WINDOW_SMALLEST_STEP 54
 #define BW_FIT_WINDOW_LARGEST_STEP 108
 /* Less these segments, which come as bursts: an acknowledgement sets free two and what the window has grown by. */
@@ -77,7 +79,7 @@ struct bw_fit_window {
 	/* Window and R when the descent began. */
 	__u64 descent_window;
 	__u64 descent_rate;
-	/* Time until which another flow's queue is left alone; in the ramp, the time from which it is overdue. */
+	/* Time until which another flow's queue is left alone; in the ramp, the time by which C' has to be sure. */
 	__u64 open_until;
 	__u32 phase;
 	/* Observations of this train. */
@@ -128,8 +130,25 @@ struct bw_fit_window {
 	__u32 level_rounds;
 	/* Trials in a row that have failed. */
 	__u32 failed;
-	/* Trains at the rate C'; halved by each train at another rate. */
+	/* Trains at the rate C'; until C' is sure, halved by each train at another rate. */
 	__u32 agreed;
+	/* The rate of the train before train_rate's; the highest rate of a train that confirmed C'. */
+	__u64 former_train_rate;
+	__u64 fastest;
+	/* C' is the rate of the present train. */
+	__u32 is_present;
+	/* Trains in a row whose rate is not that of the train before. */
+	__u32 apart;
+	/* The longest distance in this train (us) and the bytes that came with it. */
+	__u32 gap;
+	__u32 gap_bytes;
+	/* The train of C' came in bunches. */
+	__u32 bunched;
+	/* The present trial began because R was far below `fastest`. */
+	__u32 below;
+	/* In the start: the shortest round trip (us) since R is what it is. */
+	__u32 steady_rtt;
+	__u32 unused;
 };
 
 struct bw_fit_window_sample {
@@ -250,6 +269,7 @@ BW_FN void bw_fit_window_enter_follow(struct bw_fit_window *s, const struct bw_f
 	s->noise = 0;
 	s->last_rate = 0;
 	s->rest = BW_FIT_WINDOW_REST;
+	s->below = 0;
 	/* A trial begins below the usual margin, and need not pass it by much. */
 	bw_fit_window_begin_trial(s);
 	bw_fit_window_set(s, (bw_fit_window_need(s, x, s->known) + bw_fit_window_target(s, x, s->known)) / 2, x);
@@ -292,14 +312,33 @@ BW_FN void bw_fit_window_begin_train(struct bw_fit_window *s, const struct bw_fi
 
 	/* Where segments were lost, the rate is not the path's. */
 	if (s->train_at && x->out_of_order == s->train_out_of_order && bw_fit_window_is_train(s, x, bytes)) {
+		s->former_train_rate = s->train_rate;
 		s->train_rate = bw_rate(bytes, bw_less(s->last_at, s->train_at));
 		apart = bw_distance(s->train_rate, s->capacity);
-		s->agreed = apart <= s->capacity / BW_FIT_WINDOW_AGREED ? s->agreed + 1 : s->agreed / 2;
+		if (apart <= s->capacity / BW_FIT_WINDOW_AGREED) {
+			s->agreed++;
+			s->fastest = bw_max(s->fastest, s->train_rate);
+		} else if (s->agreed < BW_FIT_WINDOW_SURE) {
+			s->agreed /= 2;
+		}
+		apart = bw_distance(s->train_rate, s->former_train_rate);
+		s->apart = apart <= s->train_rate / BW_FIT_WINDOW_SAME ? 0 : s->apart + 1;
 	}
 	s->train_at = x->now;
 	s->train_bytes = x->received;
 	s->train_out_of_order = x->out_of_order;
 	s->observed = 0;
+	s->is_present = 0;
+	s->gap = 0;
+	s->gap_bytes = 0;
+}
+
+/* The train comes in bunches, as jitter makes them: without its longest distance its rate would be a third higher. */
+BW_FN int bw_fit_window_is_bunched(const struct bw_fit_window *s, __u64 bytes, __u64 time)
+{
+	bytes = bw_min(bytes, BW_LONGEST);
+	time = bw_min(time, BW_LONGEST);
+	return bw_less(bytes, s->gap_bytes) * time * 3 > bytes * bw_less(time, s->gap) * 4;
 }
 
 /* C' is the rate of the longest train. Beyond half a round trip it may be the sender's rate that is seen. */
@@ -312,6 +351,10 @@ BW_FN void bw_fit_window_watch_train(struct bw_fit_window *s, const struct bw_fi
 		return;
 	}
 	s->observed++;
+	if (bw_less(x->now, s->last_at) > s->gap) {
+		s->gap = bw_min(bw_less(x->now, s->last_at), BW_LONGEST);
+		s->gap_bytes = bw_min(bw_less(x->received, s->last_bytes), BW_LONGEST);
+	}
 	bytes = bw_less(x->received, s->train_bytes);
 	time = bw_less(x->now, s->train_at);
 	if (!bw_fit_window_is_train(s, x, bytes) || bytes < s->evidence || time > x->rtt / 2)
@@ -322,28 +365,34 @@ BW_FN void bw_fit_window_watch_train(struct bw_fit_window *s, const struct bw_fi
 		return;
 	s->evidence = bytes;
 	s->capacity = rate;
+	s->is_present = 1;
+	s->bunched = bw_fit_window_is_bunched(s, bytes, time);
 }
 
+/* C' is evident: the last train has this rate, and if C' is that train's, the train before has it, too. */
 BW_FN int bw_fit_window_is_evident(const struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
-	__u64 apart = bw_distance(s->capacity, s->train_rate);
+	__u64 other = s->is_present ? s->train_rate : s->former_train_rate, most = s->capacity / BW_FIT_WINDOW_SAME;
 
-	if (!s->capacity || !s->train_rate || apart > s->capacity / BW_FIT_WINDOW_SAME)
+	if (!s->capacity || s->bunched || !other || bw_distance(s->capacity, other) > most ||
+	    bw_distance(s->capacity, s->train_rate) > most)
 		return 0;
 	return bw_min(x->drs, BW_MOST_BYTES) * BW_FIT_WINDOW_EVIDENCE >= bw_fit_window_held(x, s->capacity);
 }
 
 /*
  * The window in the start: what the kernel offered when the connection began, and what slow start needs, which sends two
- * segments for each that arrives. No more, for what was offered once cannot be taken back when the capacity is known.
+ * segments for each that arrives. No more, for what was offered once cannot be taken back when the capacity is known. DRS
+ * measures over the shortest round trip, which on a jittery path is far shorter than the usual one.
  */
 BW_FN __u64 bw_fit_window_first(const struct bw_fit_window_sample *x)
 {
 	__u64 received = bw_min(x->received, BW_MOST_BYTES), largest = bw_min(x->largest, BW_MOST_BYTES);
 	__u64 doubled = received + bw_max(largest, BW_FIT_WINDOW_INITIAL * bw_segment(x->mss));
+	__u64 drs = bw_min(x->drs, BW_MOST_BYTES) * bw_fit_window_round_trip(x) / bw_max(x->rtt, 1);
 
 	doubled = bw_max(doubled, bw_less(BW_FIT_WINDOW_FIRST, received));
-	return bw_min(doubled, bw_max(x->drs, BW_FIT_WINDOW_FIRST));
+	return bw_min(doubled, bw_max(drs, BW_FIT_WINDOW_FIRST));
 }
 
 /*
@@ -369,12 +418,6 @@ BW_FN __u64 bw_fit_window_part(const struct bw_fit_window_sample *x)
 	return bw_min(bw_max(part, BW_FIT_WINDOW_SMALLEST_STEP), BW_FIT_WINDOW_LARGEST_STEP);
 }
 
-/* How long the ramp takes (us). */
-BW_FN __u64 bw_fit_window_ramp_time(const struct bw_fit_window_sample *x)
-{
-	return bw_min(x->rtt, BW_LONGEST) * 1024 / bw_fit_window_part(x);
-}
-
 /* Growth of the window in a round trip. */
 BW_FN __u64 bw_fit_window_step(const struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
@@ -390,7 +433,7 @@ BW_FN void bw_fit_window_begin_ramp(struct bw_fit_window *s, const struct bw_fit
 
 	bw_fit_window_set(s, bw_min(bw_fit_window_unbound(s, x), under_way + bw_fit_window_step(s, x)), x);
 	s->phase = BW_FIT_RAMP;
-	s->open_until = x->now + bw_max(BW_FIT_WINDOW_LONGEST_RAMP, 2 * bw_fit_window_ramp_time(x));
+	s->open_until = x->now + bw_max(BW_FIT_WINDOW_UNSURE_ROUNDS * x->rtt, BW_FIT_WINDOW_UNSURE_TIME);
 	s->above = BW_FIT_WINDOW_ABOVE;
 	s->arrived = under_way;
 	s->known = s->window;
@@ -398,19 +441,25 @@ BW_FN void bw_fit_window_begin_ramp(struct bw_fit_window *s, const struct bw_fit
 	bw_fit_window_begin_round(s, x);
 }
 
-/* In the start: R twice in a row, where slow start would have doubled it, and there is a queue: R is then C. 0: not so. */
+/*
+ * In the start: R stays while round trips become longer by a quarter: what the sender adds goes into a queue, and R is C.
+ * 0: not so. A long round trip alone tells nothing: where jitter has made the sender leave slow start, R stays as well.
+ */
 BW_FN __u64 bw_fit_window_full_rate(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
-	__u64 elapsed = bw_less(x->now, s->round_at), before = s->known, rate;
+	__u64 elapsed = bw_less(x->now, s->round_at), rate, rtt = bw_fit_window_round_trip(x);
 
 	if (elapsed < x->rtt)
 		return 0;
 	rate = bw_rate(bw_less(x->received, s->round_bytes), elapsed);
-	s->known = rate;
 	bw_fit_window_begin_round(s, x);
-	if (bw_distance(rate, before) > rate / BW_FIT_WINDOW_SAME_RATE)
+	if (bw_distance(rate, s->known) > rate / BW_FIT_WINDOW_SAME_RATE) {
+		s->known = rate;
+		s->steady_rtt = rtt;
 		return 0;
-	return bw_fit_window_is_delayed(x) ? rate : 0;
+	}
+	s->steady_rtt = bw_min(s->steady_rtt, rtt);
+	return bw_fit_window_is_delayed(x) && rtt > s->steady_rtt + s->steady_rtt / 4 ? rate : 0;
 }
 
 BW_FN void bw_fit_window_start(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
@@ -481,20 +530,6 @@ BW_FN void bw_fit_window_ramp(struct bw_fit_window *s, const struct bw_fit_windo
 		bw_fit_window_enter_follow(s, x, s->capacity);
 }
 
-/*
- * Ends a ramp that takes longer than it should while the window is in use and trains do not confirm C': C' is wrong, and a trial
- * finds the path sooner than steps that are parts of C' T.
- */
-BW_FN void bw_fit_window_end_overdue(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
-{
-	__u64 rate = bw_rate(s->arrived, x->rtt), window = s->window;
-
-	if (x->now <= s->open_until || bw_fit_window_is_sure(s))
-		return;
-	bw_fit_window_enter_follow(s, x, rate);
-	bw_fit_window_set(s, window, x);
-}
-
-_Static_assert(sizeof(struct bw_fit_window) == 280, "the Rust twin has 280 bytes");
+_Static_assert(sizeof(struct bw_fit_window) == 328, "the Rust twin has 328 bytes");
 
 #endif

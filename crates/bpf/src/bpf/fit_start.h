@@ -104,6 +104,11 @@ BW_FN int bw_fit_watch_rate(struct bw_fit *s, const struct bw_fit_sample *x)
 	s->window_rate = s->window_at ? bw_fit_rate(x, x->delivered - s->window_segments, elapsed) : 0;
 	s->window_queue = s->window_least;
 	s->window_least = ~0U;
+	if (bw_distance(s->window_rate, s->steady_rate) > s->steady_rate / BW_FIT_STEADY) {
+		s->steady_rate = s->window_rate;
+		s->steady_queue = s->window_queue;
+	}
+	s->steady_queue = bw_min(s->steady_queue, s->window_queue);
 	s->window_at = x->now;
 	s->window_segments = x->delivered;
 	return 1;
@@ -128,7 +133,8 @@ BW_FN int bw_fit_delivers_window(const struct bw_fit *s, const struct bw_fit_sam
 
 /*
  * Whether the path is full: a queue that slow start's own flights do not explain, at a steady rate. The rate is not
- * steady after a pause of a host: held segments arrive at once, followed by a gap.
+ * steady after a pause of a host: held segments arrive at once, followed by a gap. In the start the queue has to grow while
+ * the rate stays: jitter makes CUBIC leave slow start, and then the rate stays although the path has room.
  */
 BW_FN int bw_fit_is_full(const struct bw_fit *s, const struct bw_fit_sample *x)
 {
@@ -142,7 +148,7 @@ BW_FN int bw_fit_is_full(const struct bw_fit *s, const struct bw_fit_sample *x)
 	/* For one more round trip, the acknowledged segments were sent before the roof was set. */
 	if (s->phase == BW_FIT_RAMP)
 		return x->now - s->round_at > x->srtt + x->srtt / 4 && queue > 2 * bw_fit_threshold(x);
-	return queue > x->min_rtt / 4 + 2000 && bw_fit_delivers_window(s, x);
+	return queue > x->min_rtt / 4 + 2000 && queue > s->steady_queue + x->srtt / BW_FIT_LONGER && bw_fit_delivers_window(s, x);
 }
 
 /* Whether C' may be TCP's own pacing rate instead of the path's: the train is slower than 9/4 cwnd / T. */

@@ -46,6 +46,8 @@
 #define BW_FIT_FULL_MOST 9
 /* The rate is steady if two consecutive time windows differ by at most one part in this many. */
 #define BW_FIT_STEADY 4
+/* In the start the path is full once the queue has grown by one part in this many of a round trip at a steady rate. */
+#define BW_FIT_LONGER 8
 /*
  * When TCP paces, it sends up to twice its window per round trip in slow start, and the train has that rate: only a
  * faster train (PACED, quarters of a window per round trip) is evidence. Windows of up to BURST segments leave in a
@@ -112,6 +114,12 @@
 /* The phase Open begins after this many descents in a row that do not shorten the queue: the first time, and later. */
 #define BW_FIT_IN_VAIN 3
 #define BW_FIT_IN_VAIN_AGAIN 2
+/*
+ * A descent was also in vain if the rate fell by more than one part in FALLEN and is that of the roof, within one part in
+ * ALONG: a path with a queue delivers its rate whatever the roof is.
+ */
+#define BW_FIT_FALLEN 16
+#define BW_FIT_ALONG 8
 /* In the phase Open, the rate still grows if it rises by more than one part in this many. */
 #define BW_FIT_GROWN 16
 /* The first and the longest hold time of the phase Open (us). */
@@ -216,6 +224,10 @@ struct bw_fit {
 	__u32 bunched;
 	/* Whether a queue too long to be jitter was seen. */
 	__u32 confirmed;
+	/* The shortest queue (us) since time windows have the rate steady_rate. */
+	__u32 steady_queue;
+	__u32 unused;
+	__u64 steady_rate;
 };
 
 /* Sample of a sender: times in us, mss in bytes. min_rtt 0: not measured yet. */
@@ -295,6 +307,6 @@ BW_FN void bw_fit_enter_follow(struct bw_fit *s, const struct bw_fit_sample *x)
 	bw_fit_begin_round(s, x);
 }
 
-_Static_assert(sizeof(struct bw_fit) == 248, "the Rust twin has 248 bytes");
+_Static_assert(sizeof(struct bw_fit) == 264, "the Rust twin has 264 bytes");
 
 #endif

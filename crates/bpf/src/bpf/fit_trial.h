@@ -24,6 +24,11 @@
 #define BW_FIT_TRIAL_OUTLIER 32
 /* With so much noise (1024ths) a larger window is tried. */
 #define BW_FIT_TRIAL_NOISE 20
+/* With so much noise, and no sure C', the window is left open. */
+#define BW_FIT_TRIAL_UNFIT 64
+/* R is far below what the path has shown if this part of it is missing; and the first step of a trial for that reason. */
+#define BW_FIT_TRIAL_BELOW 8
+#define BW_FIT_TRIAL_BELOW_FIRST 128
 /* Steps (1024ths): the first, the largest where R is steady, the largest of all. */
 #define BW_FIT_TRIAL_FIRST 32
 #define BW_FIT_TRIAL_CALM 256
@@ -33,7 +38,7 @@
 #define BW_FIT_TRIAL_FOLLOWED_NOISY 2
 /* Rounds at one window after which a noisy R has not followed. */
 #define BW_FIT_TRIAL_ROUNDS 3
-/* A trial finds T longer by at most this (1024ths): a longer delay is a queue, in which every flow's R follows its window. */
+/* A trial finds T longer by at most this (1024ths). */
 #define BW_FIT_TRIAL_LONGER 1280
 /* Rounds until the next trial after a failed one, doubled so often by failures in a row; rounds after losses. */
 #define BW_FIT_TRIAL_REST 4
@@ -59,6 +64,7 @@ BW_FN void bw_fit_window_take_mean(struct bw_fit_window *s, __u64 rate)
 		s->anchor_rate = s->mean_rate = rate;
 		s->anchor_window = s->mean_window = s->window;
 		s->trial = s->alone ? 0 : s->trial;
+		s->fastest = s->alone ? rate : s->fastest;
 		s->alone = 0;
 		return;
 	}
@@ -114,7 +120,7 @@ BW_FN __u32 bw_fit_window_trial_step(const struct bw_fit_window *s)
 	__u32 least = bw_max(BW_FIT_TRIAL_FIRST, 2 * s->noise), most = bw_max(BW_FIT_TRIAL_CALM, 4 * s->noise);
 
 	if (!s->trial_window && bw_fit_window_is_sure(s))
-		return BW_FIT_TRIAL_FIRST;
+		return s->below ? BW_FIT_TRIAL_BELOW_FIRST : BW_FIT_TRIAL_FIRST;
 	return bw_min(bw_min(bw_max(2 * s->trial, least), most), BW_FIT_TRIAL_LARGEST);
 }
 
@@ -134,6 +140,9 @@ BW_FN void bw_fit_window_fail_trial(struct bw_fit_window *s, const struct bw_fit
 	__u64 longer = bw_fit_gained(held, s->trial_window);
 
 	s->trial = 0;
+	/* The path no longer carries what it has shown, or not alone. */
+	if (s->below)
+		s->fastest = s->trial_rate;
 	s->rest = BW_FIT_TRIAL_REST << bw_min(s->failed, BW_FIT_TRIAL_RESTS);
 	s->failed++;
 	if (s->noise >= BW_FIT_TRIAL_STANDS)
@@ -141,18 +150,37 @@ BW_FN void bw_fit_window_fail_trial(struct bw_fit_window *s, const struct bw_fit
 	bw_fit_window_set(s, s->trial_window, x);
 }
 
-/* Judges the step by the mean of R at the present window. */
+/* Leaves the window open for the next hold time. */
+BW_FN void bw_fit_window_open(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
+{
+	s->hold = bw_fit_next_hold(s->hold);
+	s->phase = BW_FIT_OPEN;
+	s->open_until = x->now + s->hold;
+	s->known = bw_max(s->window, s->descent_window);
+	s->anchor_window = s->window;
+	s->anchor_rate = s->mean_rate;
+	s->window = 0;
+	s->opened++;
+}
+
+/*
+ * Judges the step by the mean of R at the present window. If R still follows where the window holds far more than R * T, T
+ * tells nothing here: the window is left open.
+ */
 BW_FN void bw_fit_window_judge_trial(struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 rate)
 {
 	__u64 held = bw_fit_window_held(x, rate), longer = bw_fit_gained(held, s->window);
 	__u64 grown = bw_fit_gained(s->trial_window, s->window), risen = bw_fit_gained(s->trial_rate, rate);
 	int noisy = s->noise >= BW_FIT_TRIAL_NOISE;
 	__u64 quarters = noisy ? BW_FIT_TRIAL_FOLLOWED_NOISY : BW_FIT_TRIAL_FOLLOWED;
+	int followed = risen * 4 >= grown * quarters;
 
 	if (!s->trial_window) {
 		if (s->level_rounds >= 2)
 			bw_fit_window_next_level(s, x, rate);
-	} else if (longer <= BW_FIT_TRIAL_LONGER && risen * 4 >= grown * quarters) {
+	} else if (followed && longer > BW_FIT_TRIAL_LONGER) {
+		bw_fit_window_open(s, x);
+	} else if (followed && (!s->below || !bw_fit_window_is_delayed(x))) {
 		s->known = held;
 		s->extra = longer;
 		s->failed = 0;
@@ -162,16 +190,27 @@ BW_FN void bw_fit_window_judge_trial(struct bw_fit_window *s, const struct bw_fi
 	}
 }
 
+/* The window is used, no queue shows, and R is far below what the path has shown. */
+BW_FN int bw_fit_window_is_below(const struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 rate)
+{
+	return rate < s->fastest - s->fastest / BW_FIT_TRIAL_BELOW && !bw_fit_window_is_delayed(x) && bw_fit_window_is_used(s, x, rate);
+}
+
 /*
  * Goes on with a trial: the window grows as long as R follows. A trial begins with Follow, and again where R differs from round
- * to round, for the R of a full path is C. 1: the trial has set the window.
+ * to round, for the R of a full path is C, or is far below what the path has shown. 1: the trial has set the window.
  */
 BW_FN int bw_fit_window_is_trial(struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 rate)
 {
 	if (!s->trial) {
 		s->rest = bw_less(s->rest, 1);
-		if (s->noise < BW_FIT_TRIAL_NOISE || s->rest)
+		s->below = s->noise < BW_FIT_TRIAL_NOISE;
+		if (s->rest || (s->below && !bw_fit_window_is_below(s, x, rate)))
 			return 0;
+		if (s->noise >= BW_FIT_TRIAL_UNFIT && !bw_fit_window_is_sure(s)) {
+			bw_fit_window_open(s, x);
+			return 1;
+		}
 		bw_fit_window_begin_trial(s);
 	}
 	s->level_rate += rate;

@@ -13,11 +13,12 @@
  *
  * Rule, phase by phase:
  * 1. Start: DRS's window, but no more than slow start needs. Each train is measured. The phase ends when two trains in a row
- *    have the same rate (a sender that paces its slow start doubles the rate with each) and the window has reached a
- *    sixteenth of C' T; or when R stays and there is a queue, for then R is C.
+ *    have the same rate (a sender that paces its slow start doubles the rate with each), did not come in bunches, and the
+ *    window has reached a sixteenth of C' T; or when R stays while round trips become longer, for then R is C.
  * 2. Ramp: slow start sends two segments for each one that arrives, and a flight that is longer by a step puts this step
  *    into the queue, however it is spread: the queue's size is not known, so the step is a small part of C' T. The window
- *    grows with the segments that arrive by one step per round trip, until it is a little more than C' T.
+ *    grows with the segments that arrive by one step per round trip, until it is a little more than C' T. If trains do not
+ *    confirm C' soon, as on a jittery path, the window is left open.
  * 3. Follow: every two round trips R is measured. The window is set a little above R * T, which keeps a short queue; if
  *    segments are lost there, the queue has no room for it, and it is less above. Where the window holds no more than
  *    R * T, the path has grown: the window rises, by steps that double. Where the sender leaves the window unused and there
@@ -60,18 +61,6 @@
 #define BW_FIT_WINDOW_IN_VAIN 2
 
 /* ---- Follow --------------------------------------------------------------------------------------------- */
-
-BW_FN void bw_fit_window_open(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
-{
-	s->hold = bw_fit_next_hold(s->hold);
-	s->phase = BW_FIT_OPEN;
-	s->open_until = x->now + s->hold;
-	s->known = bw_max(s->window, s->descent_window);
-	s->anchor_window = s->window;
-	s->anchor_rate = s->mean_rate;
-	s->window = 0;
-	s->opened++;
-}
 
 /*
  * Whether the rate fell with the window since the descent began: judged a part at a time, and twice where it ends. R would
@@ -219,11 +208,27 @@ BW_FN void bw_fit_window_rest(struct bw_fit_window *s, const struct bw_fit_windo
 	bw_fit_window_begin_round(s, x);
 }
 
+/* In the ramp: trains contradict each other, or do not confirm C' soon. Losses break trains, and are no such evidence. */
+BW_FN int bw_fit_window_is_doubtful(const struct bw_fit_window *s, const struct bw_fit_window_sample *x)
+{
+	if (s->phase != BW_FIT_RAMP || bw_fit_window_is_sure(s) || x->out_of_order)
+		return 0;
+	return s->apart >= BW_FIT_WINDOW_CONTRADICTED || x->now > s->open_until;
+}
+
+/* Leaves the window open, from what arrives now. */
+BW_FN void bw_fit_window_abandon_ramp(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
+{
+	s->mean_rate = bw_rate(s->arrived, x->rtt);
+	bw_fit_window_open(s, x);
+	bw_fit_window_begin_round(s, x);
+}
+
 /* ---- Follow and open, a round each ---------------------------------------------------------------------- */
 
 /*
- * Measures R at the end of a round; goes on with the open phase, and ends a ramp that is overdue. 0: the round goes on; 1: last_rate is news; 2: the window has
- * come down in vain, too.
+ * Measures R at the end of a round; goes on with the open phase, and ends a ramp whose C' is doubtful. 0: the round goes on;
+ * 1: last_rate is news; 2: the window has come down in vain, too.
  */
 BW_FN int bw_fit_window_look(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
@@ -232,8 +237,8 @@ BW_FN int bw_fit_window_look(struct bw_fit_window *s, const struct bw_fit_window
 
 	if (s->phase == BW_FIT_OPEN)
 		bw_fit_window_rest(s, x);
-	else if (s->phase == BW_FIT_RAMP)
-		bw_fit_window_end_overdue(s, x);
+	else if (bw_fit_window_is_doubtful(s, x))
+		bw_fit_window_abandon_ramp(s, x);
 	if (!rate)
 		return 0;
 	is_futile = bw_fit_window_is_futile(s, rate);

@@ -1,4 +1,4 @@
-//! `fit` at the receiver alone, on hosts that join segments. Jitter turns trains into bunches, and so does a host that
+//! `fit` where round trips vary, on hosts that join segments. Jitter turns trains into bunches, and so does a host that
 //! takes in several segments at once. The rule has to tell the two apart: on a clean path the start must end before the
 //! queue fills; on a jittery path trains tell nothing.
 
@@ -8,10 +8,10 @@ use bufwise_units::{BitRate, Nanos};
 use crate::congestion::Algorithm;
 use crate::outcome::Outcome;
 use crate::pauses::Pauses;
-use crate::subject::{FIT_WINDOW, KERNEL, Subject};
+use crate::subject::{FIT, FIT_BOTH, FIT_WINDOW, KERNEL, Subject};
 use crate::world::World;
 
-const SEEDS: u64 = 6;
+const SEEDS: u64 = 8;
 /// Ranges of the pauses of quiet and of busy hosts, and of the times between them, us.
 const QUIET: [(u64, u64); 2] = [(20, 100), (500, 2_000)];
 const BUSY: [(u64, u64); 2] = [(100, 800), (1_000, 8_000)];
@@ -46,31 +46,48 @@ fn run(
     }
 }
 
-/// Returns the mean goodput over 12 s, starts included, in hundredths of the kernel's.
-fn share(path: (u64, u64, &str), changes: (Change, Change, u64)) -> f64 {
+/// Returns the mean goodput over 12 s, starts included, in hundredths of the kernel's: at the sender, at the receiver,
+/// at both ends.
+fn shares(path: (u64, u64, &str), changes: (Change, Change, u64)) -> [f64; 3] {
     let mean =
         |subject| (1..=SEEDS).map(|seed| run(path, changes, QUIET, seed)(subject, 12).mbit()).sum::<f64>();
-    100.0 * mean(FIT_WINDOW) / mean(KERNEL)
+    let kernel = mean(KERNEL);
+    [FIT, FIT_WINDOW, FIT_BOTH].map(|subject| 100.0 * mean(subject) / kernel)
 }
 
-/// The bounds are the shares reached, rounded down; the aim is 97 in each case.
+fn assert_shares(case: &str, shares: [f64; 3], leasts: [f64; 3]) {
+    for ((end, share), least) in ["sender", "receiver", "both"].iter().zip(shares).zip(leasts) {
+        assert!(share >= least, "{case}, {end}: {share:.1}%, not {least}");
+    }
+}
+
+/// The bounds are the shares reached, rounded down; the aim is 97 in each case. The handshake's round trip jitters, too,
+/// so it may be far shorter than that of the data.
 #[test]
-fn jitter_both_ways_costs_a_receiver_no_more_than_this() {
-    for (jitter_ms, least) in [(2, 88.0), (5, 76.0), (10, 74.0), (20, 65.0)] {
-        let share = share((100, 50, "1bdp"), (jittery, jittery, jitter_ms));
-        assert!(share >= least, "jitter of {jitter_ms} ms: {share:.1}%");
+fn jitter_both_ways_costs_no_more_than_this() {
+    let cases = [
+        (40, 2, [95.0, 92.5, 89.0]),
+        (40, 5, [93.0, 90.0, 87.0]),
+        (40, 10, [97.0, 82.5, 84.0]),
+        (40, 20, [99.5, 86.0, 86.0]),
+        (50, 5, [88.5, 88.5, 82.5]),
+        (50, 20, [98.0, 94.5, 93.0]),
+    ];
+    for (rtt_ms, jitter_ms, leasts) in cases {
+        let shares = shares((100, rtt_ms, "1bdp"), (jittery, jittery, jitter_ms));
+        assert_shares(&format!("{rtt_ms} ms, jitter of {jitter_ms} ms"), shares, leasts);
     }
 }
 
 #[test]
-fn acknowledgements_in_bursts_cost_a_receiver_no_more_than_this() {
+fn acknowledgements_in_bursts_cost_no_more_than_this() {
     let in_bursts: Change = |config, every| {
         let (end, begin) = (every.as_secs_f64(), every.as_secs_f64() - 0.002);
         DirectionConfig { trace: format!("0 0\n{begin} 100mbit\n{end} repeat").parse().ok(), ..config }
     };
-    for (every_ms, least) in [(6, 86.0), (14, 89.0)] {
-        let share = share((100, 40, "1bdp"), (|config, _| config, in_bursts, every_ms));
-        assert!(share >= least, "every {every_ms} ms: {share:.1}%");
+    for (every_ms, leasts) in [(6, [99.0, 94.5, 94.0]), (10, [88.5, 93.5, 72.0]), (14, [98.0, 87.5, 71.5])] {
+        let shares = shares((100, 40, "1bdp"), (|config, _| config, in_bursts, every_ms));
+        assert_shares(&format!("every {every_ms} ms"), shares, leasts);
     }
 }
 

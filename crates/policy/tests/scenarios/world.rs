@@ -97,6 +97,8 @@ pub(crate) struct World {
     /// Whether the receiving host joins segments and calls the engine for acknowledgements alone; the time of its next
     /// interrupt.
     joins: bool,
+    /// Whether the answer to the SYN crosses the path, too, and jitters with it.
+    answers_over_path: bool,
     next_poll: Nanos,
     next_look: Nanos,
     is_engine: bool,
@@ -139,6 +141,7 @@ impl World {
             fits_window: subject.fits_window(),
             held_eighths: 8,
             joins: false,
+            answers_over_path: false,
             next_poll: Nanos::ZERO,
             next_look: Nanos::ZERO,
             is_engine: subject.is_engine(),
@@ -227,13 +230,23 @@ impl World {
         }
     }
 
-    /// Sends a SYN through the shared queue; the data start when it is answered.
+    /// Sends a SYN through the shared queue; the data start when it is answered, half a round trip later if the answer
+    /// does not cross the path.
     fn connect(&mut self) {
         let Fate::Deliver { at } = self.path.borrow_mut().forward.offer(self.now, SYN_BYTES) else {
             self.start = Nanos(self.now.0 + SYN_AGAIN.0);
             return;
         };
-        self.start = Nanos(at.0 + self.half_rtt.0);
+        let answered = if self.answers_over_path {
+            self.path.borrow_mut().backward.offer(at, SYN_BYTES)
+        } else {
+            Fate::Deliver { at: Nanos(at.0 + self.half_rtt.0) }
+        };
+        let Fate::Deliver { at } = answered else {
+            self.start = Nanos(self.now.0 + SYN_AGAIN.0);
+            return;
+        };
+        self.start = at;
         (self.next_sample, self.next_read) =
             (self.next_sample.map(|_| self.start), self.next_read.map(|_| self.start));
         let rtt = Nanos(self.start.0 - self.now.0);

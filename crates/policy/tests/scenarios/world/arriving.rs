@@ -55,7 +55,7 @@ impl ReceiveSide {
 impl World {
     /// Makes the receiving host join segments and call the engine for acknowledgements alone, as Linux does.
     pub(crate) fn joining(self) -> Self {
-        let mut world = Self { joins: true, ..self };
+        let mut world = Self { joins: true, answers_over_path: true, ..self };
         world.receiver.seek_shortest();
         world
     }
