@@ -17,8 +17,8 @@
  *   from the socket, the first listed cgroup decides (is_watched() in sweep.h).
  *
  * Properties kept: of programs on different cgroups at most one takes a connection, and keeps it: the next start clears
- * what a killed owner has left; a running daemon does not take it over. A program that only observes, or has no room
- * for the connection, does not take it.
+ * what a killed owner has left; a running daemon does not take it over. A program that only observes does not take it,
+ * and neither does one that has no room for the record when the connection is established.
  */
 #ifndef BUFWISE_NEARER_H
 #define BUFWISE_NEARER_H
