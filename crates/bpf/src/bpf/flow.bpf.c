@@ -3,8 +3,8 @@
  * Sizes the buffers of the connections of one cgroup, from inside the kernel's TCP.
  *
  * One sock_ops program handles these callbacks; most calls end in the fast path (fast.h):
- * - ESTABLISHED makes the record, notes who owns the buffers, and switches the callbacks below on. Where most connections
- *   are short, the record is made later, by one of these callbacks (late.h).
+ * - ESTABLISHED makes the record, notes who owns the buffers, and switches the callbacks below on. Where most
+ *   connections are short, the record is made later, by one of these callbacks (late.h).
  * - RTT, once per round trip of a sender: the send rule, applied as SO_SNDBUF (sender.h).
  * - HDR_OPT_LEN, whenever a segment is built (no option is reserved): the receive rule, several times per round trip,
  *   applied as TCP_WINDOW_CLAMP (receiver.h).

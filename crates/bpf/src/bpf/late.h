@@ -3,9 +3,10 @@
  * Makes the record of a new connection late: once it has moved some payload.
  *
  * Problem: most connections of a web server move some KB and end. The record costs more than their other callbacks
- * together: it is allocated, filled, read by user space, and deleted. Buffers of that size serve no such connection:
- * - Sender: the initial window is 10 segments (RFC 6928), 14 KB on Ethernet, and the kernel's first send buffer holds two
- *   such windows. So until 16 KB are acknowledged, which takes the second round trip, no send buffer limits the rate.
+ * together: it is allocated, filled, read by user space, and deleted. And no size of a buffer helps such a connection:
+ * - Sender: the initial window is 10 segments (RFC 6928), 14 KB on Ethernet, and the kernel's first send buffer holds
+ *   two such windows. So until 16 KB are acknowledged, which takes the second round trip, no send buffer limits the
+ *   rate.
  * - Receiver: the first window offered is 64 KB.
  * So config.record_after is 16 KB where user space has chosen this, and 0 for rules that need the first flights.
  *
@@ -14,9 +15,9 @@
  *
  * Terms: a connection is *due* if it has moved config.record_after, or if a share is less than its buffers.
  *
- * Properties kept: each connection belongs to one bufwise, as in nearer.h: it is taken when it is established, before it
- * is known whether there will be room for its record. Until a sweep has met the connections from before, records are made
- * when connections are established, and a connection without a record is left to the sweep.
+ * Properties kept: each connection belongs to one bufwise, as in nearer.h: it is taken when it is established, before
+ * it is known whether there will be room for its record. Until a sweep has met the connections from before, records are
+ * made when connections are established, and a connection without a record is left to the sweep.
  */
 #ifndef BUFWISE_LATE_H
 #define BUFWISE_LATE_H

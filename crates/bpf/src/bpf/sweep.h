@@ -6,8 +6,8 @@
  * connections that are older than the programs, or silent. An iterator over the TCP sockets of one namespace visits
  * each socket with its lock held; user space runs it every second or two.
  * - Adoption: a connection of a watched cgroup without a record gets one, and its callbacks, unless it belongs to a
- *   nearer program (nearer.h). New connections get theirs late (late.h); the sweep makes it for one that has moved little
- *   and is silent, so that a short connection of a busy server costs no record.
+ *   nearer program (nearer.h). New connections get theirs late (late.h); the sweep makes it for one that has moved
+ *   little and is silent, so that a short connection of a busy server costs no record.
  * - Giving back: a connection that has been silent for config.idle, with nothing queued, gets small buffers again. With
  *   its next data they grow by the rules, as those of a new connection.
  * - Presence: swept_at. A record whose connection the last sweep of its namespace did not meet belongs to a closed one.
