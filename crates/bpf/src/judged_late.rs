@@ -28,15 +28,15 @@ unsafe extern "C" {
 }
 
 fn is_due(all: &bw_control, newcomer: &Newcomer) -> bool {
-    let config =
-        bw_config { record_after: Config::SHORT.0, ..config(SendRule::Abt, ReceiveRule::Sobas) };
+    let config = bw_config { record_after: Config::SHORT.0, ..config(SendRule::Abt, ReceiveRule::Sobas) };
     // SAFETY: the structures are those of flow.h and fast.h, and outlive the call.
     unsafe { bufwise_is_record_due(&raw const config, all, newcomer) != 0 }
 }
 
 #[test]
 fn a_record_is_due_once_16_kb_have_moved_in_one_direction() {
-    for (acked, received, due) in [(0, 0, false), (16_383, 16_383, false), (16_384, 0, true), (0, 16_384, true)]
+    for (acked, received, due) in
+        [(0, 0, false), (16_383, 16_383, false), (16_384, 0, true), (0, 16_384, true)]
     {
         assert_eq!(is_due(&control(), &Newcomer { acked, received, ..NEW }), due, "{acked}, {received}");
     }

@@ -272,7 +272,11 @@ mod tests {
         assert_eq!(after(plan("auto", "63MiB")), Bytes::ZERO);
         assert_eq!(after(Plan { observe_only: true, ..plan("auto", "1GiB") }), Bytes::ZERO);
         assert_eq!(after(Plan { small_document: Bytes(1), ..plan("auto", "1GiB") }), Bytes::ZERO);
-        assert_eq!(plan("auto", "1GiB").engine_config().record_after, Bytes::ZERO, "`run` has each connection");
+        assert_eq!(
+            plan("auto", "1GiB").engine_config().record_after,
+            Bytes::ZERO,
+            "`run` has each connection"
+        );
     }
 
     #[test]
