@@ -44,9 +44,9 @@ pub(crate) struct BwRequest {
 pub(crate) const LAYOUT: u32 = 10;
 
 const _: () = assert!(size_of::<bw_flow>() == 1576);
-const _: () = assert!(size_of::<bw_config>() == 96);
+const _: () = assert!(size_of::<bw_config>() == 104);
 const _: () = assert!(size_of::<bw_control>() == 56);
-const _: () = assert!(size_of::<bw_swept>() == 32);
+const _: () = assert!(size_of::<bw_swept>() == 40);
 const _: () = assert!(size_of::<bw_order>() == 16);
 const _: () = assert!(size_of::<BwRequest>() == 24);
 

@@ -241,7 +241,12 @@ impl Engine {
         let roots = self.cgroups.iter().map(|(cgroup, _)| cgroup.as_fd()).collect();
         let pass = Pass { maps: &self.maps, all: &self.said, roots, others: &self.yielded, is_own };
         let swept = sweeper.sweep(netns, &pass);
+        // A connection without a record is new from now on, unless user space sizes such connections.
+        let all = bw_control { swept: (swept.is_ok() && sweeper.is_complete()).into(), ..self.said };
         self.sweeper = Some(sweeper);
+        if all.swept != self.said.swept {
+            self.say(all)?;
+        }
         swept
     }
 
@@ -381,6 +386,7 @@ impl Engine {
             owner_pid: self.owner.pid,
             owner_pidns: self.owner.namespace,
             owner_began: self.owner.began,
+            swept: self.said.swept,
             ..shares.control()
         };
         self.say(control)?;

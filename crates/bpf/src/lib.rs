@@ -29,6 +29,8 @@ mod judged;
 #[cfg(test)]
 mod judged_budget;
 #[cfg(test)]
+mod judged_late;
+#[cfg(test)]
 mod judged_receive;
 #[cfg(test)]
 mod judged_roof;

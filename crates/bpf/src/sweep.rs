@@ -92,6 +92,11 @@ impl Sweeper {
         self.limit.as_deref()
     }
 
+    /// Returns whether the iterator does everything: user space sizes no connection.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.iterator.is_some() && self.user_space.is_none()
+    }
+
     pub(crate) fn sweep(&mut self, netns: BorrowedFd<'_>, pass: &Pass<'_>) -> Result<Swept, EngineError> {
         let namespace = netns
             .try_clone_to_owned()
@@ -101,7 +106,7 @@ impl Sweeper {
         let mut swept = Swept::default();
         if let Some(iterator) = &self.iterator {
             let began = now();
-            let counts = iterator.pass(netns)?;
+            let counts = iterator.pass(netns, pass.all)?;
             self.passes.insert(namespace, began);
             swept = Swept { seen: counts.seen, adopted: counts.adopted, given_back: counts.given_back };
             if counts.refused > 0 && self.user_space.is_none() {
@@ -149,10 +154,11 @@ fn from_user_space(why: &str) -> String {
 }
 
 impl Iterator {
-    fn pass(&self, netns: BorrowedFd<'_>) -> Result<bw_swept, EngineError> {
+    fn pass(&self, netns: BorrowedFd<'_>, all: &bw_control) -> Result<bw_swept, EngineError> {
         let first = 0_u32.to_ne_bytes();
+        let begin = bw_swept { again: all.swept.into(), ..bw_swept::default() };
         self.counts
-            .update(&first, bw_swept::default().bytes(), MapFlags::ANY)
+            .update(&first, begin.bytes(), MapFlags::ANY)
             .map_err(failed("resetting the counts of a pass"))?;
         let pass = enter_and_open(netns, self.link.as_fd())?;
         read_to_end(File::from(pass)).map_err(cannot("going through"))?;

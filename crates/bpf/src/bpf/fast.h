@@ -36,6 +36,10 @@
 #define BW_FIT_WINDOW_RAMP_SAMPLES 32
 #define BW_FIT_WINDOW_CLOSEST 100
 #define BW_FIT_WINDOW_FURTHEST 1000
+/*
+ * Send buffer (memory) that the kernel gives a connection right after ESTABLISHED: 87 KB on Ethernet, rounded up.
+ */
+#define BW_INITIAL_SNDBUF (128U << 10)
 /* fit at the receiver stops timing trains after so many segments without a useful one. */
 #define BW_FIT_WINDOW_SEGMENTS_SEEN 4096
 
@@ -73,6 +77,26 @@ struct bw_fast_view {
 	/* The application limits the sender (bw_application_limits()). */
 	__u32 app_limited;
 };
+
+/* A connection without a record, read from its socket: payload so far, and the limits of both buffers (memory). */
+struct bw_newcomer {
+	__u64 acked;
+	__u64 received;
+	__u32 sndbuf;
+	__u32 rcvbuf;
+};
+
+/*
+ * Whether a new connection needs a record: it has moved config.record_after in one direction, or a share is less than a
+ * buffer that the kernel gives it.
+ */
+BW_FN int bw_is_record_due(const volatile struct bw_config *c, const volatile struct bw_control *all,
+			   const struct bw_newcomer *v)
+{
+	if (v->acked >= c->record_after || v->received >= c->record_after || all->pressure)
+		return 1;
+	return all->send_level < bw_max(v->sndbuf, BW_INITIAL_SNDBUF) || bw_times(all->window_level, 2) < v->rcvbuf;
+}
 
 /* Whether the queue has become empty, or has changed by more than a factor of two and one buffer. */
 BW_FN int bw_is_queue_other(__u64 before, __u64 now)

@@ -3,7 +3,8 @@
  * Sizes the buffers of the connections of one cgroup, from inside the kernel's TCP.
  *
  * One sock_ops program handles these callbacks; most calls end in the fast path (fast.h):
- * - ESTABLISHED makes the record, notes who owns the buffers, and switches the callbacks below on.
+ * - ESTABLISHED makes the record, notes who owns the buffers, and switches the callbacks below on. Where most
+ *   connections are short, the record is made later, by one of these callbacks (late.h).
  * - RTT, once per round trip of a sender: the send rule, applied as SO_SNDBUF (sender.h).
  * - HDR_OPT_LEN, whenever a segment is built (no option is reserved): the receive rule, several times per round trip,
  *   applied as TCP_WINDOW_CLAMP (receiver.h).
@@ -20,21 +21,26 @@
  * space through a ring buffer. Once user space has been silent for config.stale_ns, the shares no longer count, and the
  * program deletes the records of closed connections.
  */
-#include "group_of.h"
-#include "nearer.h"
+#include "late.h"
 #include "receiver.h"
 #include "sender.h"
-#include "socket.h"
 #include "sweep.h"
 
 static void on_established(struct bpf_sock_ops *ctx, bool initiator)
 {
-	__u64 cookie = bpf_get_socket_cookie(ctx), now = bpf_ktime_get_ns() / 1000;
 	struct tcp_sock *tp = tcp_of(ctx);
 	struct bw_flow *f;
+	__u64 cookie, now;
 
 	if (!tp || !is_own(tp) || is_taken(ctx))
 		return;
+	if (is_late() && !is_record_due(tp)) {
+		take(ctx);
+		bpf_sock_ops_cb_flags_set(ctx, ctx->bpf_sock_ops_cb_flags | callbacks_before_record());
+		return;
+	}
+	cookie = bpf_get_socket_cookie(ctx);
+	now = bpf_ktime_get_ns() / 1000;
 	f = remember(cookie, tp, now);
 	if (!f)
 		return;

@@ -58,6 +58,11 @@ struct bw_config {
 	__u32 usual_unsent;
 	/* 1: ABT and SABT as published: cwnd counts, used or not; no bound, no pacing, no room for last buffers. */
 	__u32 published;
+	/*
+	 * Payload, sent or received, from which a new connection has a record (late.h); 0: each has one when it is
+	 * established.
+	 */
+	__u64 record_after;
 };
 
 /* Control data, written by user space several times a second. */
@@ -80,7 +85,9 @@ struct bw_control {
 	 * 1: the connections are being given back; set nothing. The programs stay attached until all are given back: if
 	 * the owner is killed meanwhile, the next start finds the records through them.
 	 */
-	__u64 resting;
+	__u32 resting;
+	/* 1: a sweep has met the existing connections, so that one without a record is new (late.h). */
+	__u32 swept;
 };
 
 /* Demand and limit of one connection, where user space sets them apart from the common level. */
@@ -236,6 +243,8 @@ struct bw_swept {
 	__u64 given_back;
 	/* Connections left to user space: the kernel lets no iterator switch their callbacks on. */
 	__u64 refused;
+	/* bw_control.swept, for the sweep, which does not see that structure. */
+	__u64 again;
 };
 
 /* A request that only user space can carry out; 0 in a field: nothing to set. */
@@ -250,10 +259,10 @@ struct bw_request {
 };
 
 _Static_assert(sizeof(struct bw_flow) == 1576, "the Rust twin has 1576 bytes");
-_Static_assert(sizeof(struct bw_config) == 96, "the Rust twin has 96 bytes");
+_Static_assert(sizeof(struct bw_config) == 104, "the Rust twin has 104 bytes");
 _Static_assert(sizeof(struct bw_control) == 56, "the Rust twin has 56 bytes");
 _Static_assert(sizeof(struct bw_order) == 16, "the Rust twin has 16 bytes");
-_Static_assert(sizeof(struct bw_swept) == 32, "the Rust twin has 32 bytes");
+_Static_assert(sizeof(struct bw_swept) == 40, "the Rust twin has 40 bytes");
 _Static_assert(sizeof(struct bw_request) == 24, "the Rust twin has 24 bytes");
 
 #endif

@@ -85,6 +85,12 @@ void bufwise_step_receive(struct bw_step *step, const struct bw_config *config, 
 	bw_step_receive(step, config, flow, memory, stale);
 }
 
+__u32 bufwise_is_record_due(const struct bw_config *config, const struct bw_control *all,
+			    const struct bw_newcomer *newcomer)
+{
+	return bw_is_record_due(config, all, newcomer);
+}
+
 __u32 bufwise_is_round_due(const struct bw_config *config, const struct bw_fast *fast,
 			   const struct bw_fast_view *view)
 {

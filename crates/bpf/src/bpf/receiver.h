@@ -15,7 +15,7 @@
 #ifndef BUFWISE_RECEIVER_H
 #define BUFWISE_RECEIVER_H
 
-#include "socket.h"
+#include "late.h"
 
 /*
  * The receive rule, part by part. The parts are global functions, not static, so that the verifier checks each once,
@@ -176,10 +176,10 @@ static void on_segment(struct bpf_sock_ops *ctx)
 	/* No segment is built: the caller, as each call that sends, only asks for the space of options. */
 	if (ctx->args[0] == BPF_WRITE_HDR_TCP_CURRENT_MSS || !ctx->is_fullsock || !sk)
 		return;
-	fast = fast_of(sk);
 	tp = bpf_skc_to_tcp_sock(sk);
+	fast = tp ? figures_of(ctx, sk, tp) : NULL;
 	/* tcp_mstamp, TCP's time of the event that causes this segment, costs no helper call. */
-	if (fast && tp && bw_is_window_due(fast, tp->tcp_mstamp, tp->window_clamp))
+	if (fast && bw_is_window_due(fast, tp->tcp_mstamp, tp->window_clamp))
 		sample_receiver(ctx, tp, fast);
 }
 

@@ -8,7 +8,7 @@
 #ifndef BUFWISE_SENDER_H
 #define BUFWISE_SENDER_H
 
-#include "socket.h"
+#include "late.h"
 
 /* Initial windows, segments: that of RFC 6928, and the largest burst for a small document. */
 #define BW_INITIAL_WINDOW 10
@@ -132,9 +132,9 @@ static void on_rtt(struct bpf_sock_ops *ctx)
 
 	if (!ctx->is_fullsock || !sk)
 		return;
-	fast = fast_of(sk);
 	tp = bpf_skc_to_tcp_sock(sk);
-	if (!fast || !tp || fast->next_window >= BW_UNTIL_ADOPTED)
+	fast = tp ? figures_of(ctx, sk, tp) : NULL;
+	if (!fast || fast->next_window >= BW_UNTIL_ADOPTED)
 		return;
 	fast->rtt_at = tp->tcp_mstamp;
 	if (is_round_due(fast, tp))

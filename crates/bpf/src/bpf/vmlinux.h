@@ -136,6 +136,7 @@ struct tcp_sock {
 	__u64 bytes_acked;
 	__u64 bytes_received;
 	__u64 bytes_sent;
+	__u64 bytes_retrans;
 	__u32 total_retrans;
 	__u32 data_segs_out;
 	__u32 data_segs_in;
@@ -155,6 +156,8 @@ struct tcp_sock {
 		__u32 space;
 	} rcvq_space;
 	struct tcp_options_received rx_opt;
+	__u32 snd_una;
+	__u32 snd_nxt;
 	__u32 rcv_nxt;
 	__u32 rcv_wup;
 	__u32 copied_seq;

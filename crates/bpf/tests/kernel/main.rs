@@ -5,6 +5,7 @@
 mod adoption;
 mod giving_back;
 mod groups;
+mod late;
 mod leftovers;
 mod nearer;
 mod releasing;

@@ -111,6 +111,32 @@ fn root_connections_from_before_are_left_to_a_nearer_engine_that_lives() {
 }
 
 #[test]
+fn root_records_that_are_made_late_are_the_nearer_programs_alone() {
+    if !root() {
+        return;
+    }
+    let (netns, group) = (Netns::new(), Nested::new());
+    let send_cap = Bytes(4 << 20);
+    let config = Config { send: SendRule::Abt, send_cap, record_after: Config::SHORT, ..Config::default() };
+    let [mut near, mut far] = [(); 2].map(|()| Engine::load(&config).unwrap());
+    near.attach(group.inner.as_fd()).unwrap();
+    near.sweep(netns.as_fd()).unwrap();
+    let before = group.connection(&netns);
+    far.attach(group.outer.as_fd()).unwrap();
+    far.yield_to_others(&HashSet::new()).unwrap();
+    assert_eq!(far.sweep(netns.as_fd()).unwrap().adopted, 0);
+    let new = group.connection(&netns);
+    for connection in [before, new] {
+        connection.send(1_000);
+        connection.send(1_000_000);
+        let flow = connection.flow(&near);
+        assert!(flow.is_some_and(|flow| flow.set_send_buffer.is_some()), "{flow:?}");
+        assert_eq!(far.sweep(netns.as_fd()).unwrap().adopted, 0);
+        assert_eq!(connection.flow(&far), None);
+    }
+}
+
+#[test]
 fn root_who_only_observes_claims_nothing() {
     if !root() {
         return;

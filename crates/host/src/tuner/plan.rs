@@ -22,6 +22,9 @@ const MAX_CAP: Bytes = Bytes(64 << 20);
 const BUILT_IN_CAP: Bytes = Bytes(212_992);
 /// Number of writers for whose first buffers, with their windows, a user's memory must suffice.
 const WRITERS: u64 = 256;
+/// What a new connection may hold before the shares know of it, where records are made late, bytes: the kernel's first
+/// buffer of 87 KB, doubled in the round trips until the next sample.
+const UNKNOWN: u64 = 256 << 10;
 
 /// The policies and their bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,6 +126,21 @@ impl Plan {
             max_flows: self.max_connections,
             ..Config::default()
         }
+    }
+
+    /// Returns the engine's configuration for a daemon on a host where most connections are short: their records are
+    /// made late where the rules do not need them early. `fit` and SABT need the first flights; a dry run and the
+    /// published rules have each connection; small documents have a rule of their own. A small memory needs each
+    /// connection's share before its second flight.
+    pub fn daemon_config(&self) -> Config {
+        let config = self.engine_config();
+        let is_early = !matches!(config.send, SendRule::Kernel | SendRule::Abt)
+            || !matches!(config.receive, ReceiveRule::Kernel | ReceiveRule::Drs | ReceiveRule::Sobas)
+            || config.published
+            || config.observe_only
+            || self.budget.min(self.receive_budget) < Bytes(WRITERS * UNKNOWN)
+            || config.small_document > Bytes::ZERO;
+        Config { record_after: if is_early { Bytes::ZERO } else { Config::SHORT }, ..config }
     }
 
     /// Returns the bounds of a network namespace that must be raised, or lowered for devices.
@@ -239,6 +257,26 @@ mod tests {
         assert_eq!(plan("sabt", "1MiB").small_document, sabt::SMALL_DOCUMENT);
         assert_eq!(plan("sabt:published", "1MiB").small_document, sabt::SMALL_DOCUMENT);
         assert_eq!(plan("abt", "1MiB").small_document, Bytes::ZERO);
+    }
+
+    #[test]
+    fn a_daemons_records_are_late_where_no_rule_needs_the_first_flights() {
+        let after = |plan: Plan| plan.daemon_config().record_after;
+        for policy in ["auto", "abt", "drs", "abt,sobas", "kernel"] {
+            assert_eq!(after(plan(policy, "1GiB")), Config::SHORT, "{policy}");
+        }
+        for policy in ["fit", "abt,fit", "sabt", "eq", "fixed:64KiB", "abt:published"] {
+            assert_eq!(after(plan(policy, "1GiB")), Bytes::ZERO, "{policy}");
+        }
+        assert_eq!(after(plan("auto", "64MiB")), Config::SHORT);
+        assert_eq!(after(plan("auto", "63MiB")), Bytes::ZERO);
+        assert_eq!(after(Plan { observe_only: true, ..plan("auto", "1GiB") }), Bytes::ZERO);
+        assert_eq!(after(Plan { small_document: Bytes(1), ..plan("auto", "1GiB") }), Bytes::ZERO);
+        assert_eq!(
+            plan("auto", "1GiB").engine_config().record_after,
+            Bytes::ZERO,
+            "`run` has each connection"
+        );
     }
 
     #[test]

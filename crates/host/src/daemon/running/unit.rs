@@ -32,7 +32,9 @@ impl Unit {
         let (task, groups) = (&load.task, load.task.groups.len());
         let unit = |(number, ((_, plan), shares)): (usize, ((_, &Plan), &Shares))| {
             let own = (number < groups).then_some(number);
-            let mut engine = Engine::load_for(&plan.engine_config(), &task.matching.of_group(own))?;
+            // Groups divide connections when these are established.
+            let config = if groups == 0 { plan.daemon_config() } else { plan.engine_config() };
+            let mut engine = Engine::load_for(&config, &task.matching.of_group(own))?;
             // The first connections may come before the first sample.
             engine.beat(*shares)?;
             Ok(Self { engine, cgroups: HashMap::new(), refused: HashSet::new() })

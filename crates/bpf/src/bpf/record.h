@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
+/*
+ * Makes a connection's record.
+ */
+#ifndef BUFWISE_RECORD_H
+#define BUFWISE_RECORD_H
+
+#include "group_of.h"
+#include "nearer.h"
+#include "socket.h"
+
+static int wanted_callbacks(void)
+{
+	int flags = BPF_SOCK_OPS_RTT_CB_FLAG | BPF_SOCK_OPS_STATE_CB_FLAG;
+
+	if (config.receive_rule != BW_RECEIVE_KERNEL)
+		flags |= BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG;
+	return flags;
+}
+
+static void note_addresses(struct bw_flow *f, const struct sock_common *skc)
+{
+	f->local_port = skc->skc_num;
+	f->remote_port = __builtin_bswap16(skc->skc_dport);
+	if (skc->skc_family == AF_INET) {
+		f->family = 4;
+		f->local_ip[0] = skc->skc_rcv_saddr;
+		f->remote_ip[0] = skc->skc_daddr;
+		return;
+	}
+	f->family = 6;
+	f->local_ip[0] = skc->skc_v6_rcv_saddr.in6_u.u6_addr32[0];
+	f->local_ip[1] = skc->skc_v6_rcv_saddr.in6_u.u6_addr32[1];
+	f->local_ip[2] = skc->skc_v6_rcv_saddr.in6_u.u6_addr32[2];
+	f->local_ip[3] = skc->skc_v6_rcv_saddr.in6_u.u6_addr32[3];
+	f->remote_ip[0] = skc->skc_v6_daddr.in6_u.u6_addr32[0];
+	f->remote_ip[1] = skc->skc_v6_daddr.in6_u.u6_addr32[1];
+	f->remote_ip[2] = skc->skc_v6_daddr.in6_u.u6_addr32[2];
+	f->remote_ip[3] = skc->skc_v6_daddr.in6_u.u6_addr32[3];
+}
+
+/* The socket's inode; 0 until it has a descriptor: an incoming connection gets one at accept(). */
+static __u64 inode_of(const struct sock *sk)
+{
+	return sk->sk_socket->file->f_inode->i_ino;
+}
+
+/*
+ * Whether this end connected: the SYN of that end counts as a byte acknowledged, and in no other count. Known until a
+ * FIN is sent, which counts, too.
+ */
+static bool is_initiator(const struct tcp_sock *tp)
+{
+	__u8 state = tp->inet_conn.icsk_inet.sk.__sk_common.skc_state;
+
+	return (state == BPF_TCP_ESTABLISHED || state == BPF_TCP_CLOSE_WAIT) &&
+	       tp->bytes_acked + (tp->snd_nxt - tp->snd_una) > tp->bytes_sent - tp->bytes_retrans;
+}
+
+/* Makes the record of a connection; NULL if the map is full: the kernel then sizes the connection. */
+static struct bw_flow *remember(__u64 cookie, struct tcp_sock *tp, __u64 now)
+{
+	struct sock *sk = &tp->inet_conn.icsk_inet.sk;
+	struct bw_flow *f;
+	__u32 zero = 0;
+
+	f = bpf_map_lookup_elem(&blank, &zero);
+	if (!f || bpf_map_update_elem(&flows, &cookie, f, BPF_ANY))
+		return NULL;
+	f = bpf_map_lookup_elem(&flows, &cookie);
+	if (!f)
+		return NULL;
+	note_addresses(f, &sk->__sk_common);
+	f->opened_at = now;
+	f->active_at = now;
+	f->state = sk->__sk_common.skc_state;
+	f->rcv_wscale = BPF_CORE_READ_BITFIELD(tp, rx_opt.rcv_wscale);
+	sample(f, tp, now);
+	f->netns = sk->__sk_common.skc_net.net->ns.inum;
+	f->inode = inode_of(sk);
+	f->program_groups = groups_of_program(tp);
+	f->found_locks = BPF_CORE_READ_BITFIELD(sk, sk_userlocks) & (BW_SEND_LOCK | BW_RECEIVE_LOCK);
+	f->found_sndbuf = f->sndbuf;
+	f->found_rcvbuf = f->rcvbuf;
+	f->initiator = is_initiator(tp);
+	if (!config.take_over)
+		f->owned = f->found_locks;
+	bw_rules_begin(&config, f);
+	return f;
+}
+
+/* The kernel's autotuning has measured what DRS measures: the most that was read in a round trip. */
+static void go_on_from_autotuning(struct bw_flow *f, const struct tcp_sock *tp)
+{
+	f->drs.largest = tp->rcvq_space.space;
+	f->drs_before = f->drs.largest;
+}
+
+/* States in which a process can still move data. */
+static bool is_connected(__u8 state)
+{
+	return state == BPF_TCP_ESTABLISHED || state == BPF_TCP_FIN_WAIT1 || state == BPF_TCP_FIN_WAIT2 ||
+	       state == BPF_TCP_CLOSE_WAIT;
+}
+
+/* Whether the socket is in or below a watched cgroup, and no cgroup between has programs of another bufwise. */
+static bool is_watched(const struct sock *sk)
+{
+	struct cgroup *cgroup = sk->sk_cgrp_data.cgroup;
+	int depth;
+
+	for (depth = 0; depth < BW_CGROUP_DEPTH && cgroup; depth++) {
+		struct cgroup_subsys_state *above = cgroup->self.parent;
+		__u64 id = cgroup->kn->id;
+
+		if (bpf_map_lookup_elem(&watched, &id))
+			return true;
+		if (!above || bpf_map_lookup_elem(&others, &id))
+			return false;
+		cgroup = above->cgroup;
+	}
+	return false;
+}
+
+#endif

@@ -1,0 +1,57 @@
+//! Tests, on the host, of when a new connection needs a record (`fast.h`).
+
+#![expect(unsafe_code, reason = "calls C")]
+
+use crate::abi::{bw_config, bw_control};
+use crate::config::{Config, ReceiveRule, SendRule};
+use crate::judged::{config, control};
+
+/// `struct bw_newcomer`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+struct Newcomer {
+    acked: u64,
+    received: u64,
+    sndbuf: u32,
+    rcvbuf: u32,
+}
+
+/// As the kernel makes it on Ethernet: nothing moved, both buffers at their first size.
+const NEW: Newcomer = Newcomer { acked: 0, received: 0, sndbuf: 87_040, rcvbuf: 131_072 };
+
+unsafe extern "C" {
+    fn bufwise_is_record_due(
+        config: *const bw_config,
+        all: *const bw_control,
+        newcomer: *const Newcomer,
+    ) -> u32;
+}
+
+fn is_due(all: &bw_control, newcomer: &Newcomer) -> bool {
+    let config = bw_config { record_after: Config::SHORT.0, ..config(SendRule::Abt, ReceiveRule::Sobas) };
+    // SAFETY: the structures are those of flow.h and fast.h, and outlive the call.
+    unsafe { bufwise_is_record_due(&raw const config, all, newcomer) != 0 }
+}
+
+#[test]
+fn a_record_is_due_once_16_kb_have_moved_in_one_direction() {
+    for (acked, received, due) in
+        [(0, 0, false), (16_383, 16_383, false), (16_384, 0, true), (0, 16_384, true)]
+    {
+        assert_eq!(is_due(&control(), &Newcomer { acked, received, ..NEW }), due, "{acked}, {received}");
+    }
+}
+
+#[test]
+fn a_record_is_due_at_once_if_memory_is_short_or_a_share_less_than_a_buffer() {
+    let with_level = |send_level| bw_control { send_level, ..control() };
+    let with_window = |window_level| bw_control { window_level, ..control() };
+    assert!(is_due(&bw_control { pressure: 1, ..control() }, &NEW));
+    // Right after ESTABLISHED the kernel enlarges the send buffer.
+    assert!(is_due(&with_level(131_071), &Newcomer { sndbuf: 16_384, ..NEW }));
+    assert!(!is_due(&with_level(131_072), &NEW));
+    assert!(is_due(&with_level(1 << 20), &Newcomer { sndbuf: 2 << 20, ..NEW }));
+    // A window takes twice its payload.
+    assert!(is_due(&with_window(65_535), &NEW));
+    assert!(!is_due(&with_window(65_536), &NEW));
+}

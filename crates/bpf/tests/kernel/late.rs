@@ -1,0 +1,151 @@
+//! Records that are made once a connection has moved some payload.
+
+use std::os::fd::AsFd;
+use std::thread;
+use std::time::Duration;
+
+use bufwise_bpf::{Cgroup, Config, Engine, ReceiveRule, Released, SendRule, Shares, Swept};
+use bufwise_socket::options::{self, BufferLock};
+use bufwise_units::Bytes;
+
+use crate::support::{Connection, Netns, engine_on, root, wait_for};
+
+const SHORT: usize = 2_000;
+const LONG: usize = 1_000_000;
+
+fn config() -> Config {
+    let cap = Bytes(4 << 20);
+    Config {
+        send: SendRule::Abt,
+        receive: ReceiveRule::Drs,
+        send_cap: cap,
+        receive_cap: cap,
+        record_after: Config::SHORT,
+        ..Config::default()
+    }
+}
+
+struct Scene {
+    engine: Engine,
+    cgroup: Cgroup,
+    netns: Netns,
+}
+
+impl Scene {
+    /// Returns `None` where the kernel's iterator does not do everything: records are made early there.
+    fn new() -> Option<Self> {
+        if !root() {
+            return None;
+        }
+        let (cgroup, netns) = (Cgroup::create().unwrap(), Netns::new());
+        let mut scene = Self { engine: engine_on(&config(), &cgroup), cgroup, netns };
+        assert_eq!(scene.sweep(), Swept::default());
+        scene.engine.adoption_limit().is_none().then_some(scene)
+    }
+
+    fn open(&self) -> Connection {
+        Connection::open(&self.cgroup, &self.netns, "127.0.0.1")
+    }
+
+    fn sweep(&mut self) -> Swept {
+        self.engine.sweep(self.netns.as_fd()).unwrap()
+    }
+}
+
+#[test]
+fn root_a_short_connection_has_no_record_and_a_long_one_is_sized() {
+    let Some(scene) = Scene::new() else { return };
+    let short = scene.open();
+    short.send(SHORT);
+    short.receive(SHORT);
+    assert_eq!(scene.engine.flows().unwrap(), []);
+    let [sender, receiver] = [scene.open(), scene.open()];
+    let initial = options::receive_buffer(&sender.client).unwrap();
+    sender.send(LONG);
+    receiver.receive(LONG);
+    let flow = sender.flow(&scene.engine).unwrap();
+    assert!(flow.set_send_buffer.is_some() && !flow.owned.send && !flow.owned.receive, "{flow:?}");
+    assert!(flow.initiator && !flow.origin.adopted && !flow.closed, "{flow:?}");
+    assert_eq!((flow.origin.acked, flow.origin.received), (Bytes::ZERO, Bytes::ZERO));
+    assert!(!flow.origin.locked.send && !flow.origin.locked.receive, "{flow:?}");
+    assert!(flow.origin.send_buffer >= Bytes(16_384) && flow.origin.receive_buffer == initial, "{flow:?}");
+    let flow = receiver.flow(&scene.engine).unwrap();
+    assert!(flow.set_window.is_some() && flow.initiator, "{flow:?}");
+    let cookies = [sender.cookie, receiver.cookie];
+    drop((short, sender, receiver));
+    wait_for("the end of both", || {
+        let flows = scene.engine.flows().unwrap();
+        assert!(flows.iter().all(|flow| cookies.contains(&flow.cookie)));
+        (flows.len() == 2 && flows.iter().all(|flow| flow.closed)).then_some(())
+    });
+}
+
+#[test]
+fn root_until_the_first_sweep_each_connection_has_a_record_at_once() {
+    let Some(scene) = Scene::new() else { return };
+    let cgroup = Cgroup::create().unwrap();
+    let engine = engine_on(&config(), &cgroup);
+    let connection = Connection::open(&cgroup, &scene.netns, "127.0.0.1");
+    assert!(connection.flow(&engine).is_some());
+}
+
+#[test]
+fn root_a_connection_whose_share_is_small_is_sized_at_once() {
+    let Some(mut scene) = Scene::new() else { return };
+    let before = scene.open();
+    before.send(SHORT);
+    assert_eq!(before.flow(&scene.engine), None);
+    let level = Bytes(60_000);
+    scene.engine.beat(Shares { level: Some(level), ..Shares::default() }).unwrap();
+    let new = scene.open();
+    let flow = new.flow(&scene.engine).unwrap();
+    assert!(flow.set_send_buffer.is_some(), "{flow:?}");
+    // A connection that has no record gets it with its next data.
+    before.send(SHORT);
+    let flow = before.flow(&scene.engine).unwrap();
+    assert!(flow.set_send_buffer.is_some(), "{flow:?}");
+    for connection in [new, before] {
+        connection.send(LONG);
+        let flow = connection.flow(&scene.engine).unwrap();
+        assert!(flow.set_send_buffer.is_some_and(|size| size <= level), "{flow:?}");
+    }
+}
+
+#[test]
+fn root_all_is_given_back_and_a_short_connection_was_never_touched() {
+    let Some(mut scene) = Scene::new() else { return };
+    let [long, short] = [scene.open(), scene.open()];
+    let sizes = |one: &Connection| {
+        [options::send_buffer(&one.client), options::receive_buffer(&one.client)].map(Result::unwrap)
+    };
+    let first = sizes(&short);
+    short.receive(SHORT);
+    long.send(LONG);
+    long.receive(LONG);
+    let lock = |one: &Connection| options::buffer_lock(&one.client).unwrap();
+    assert_eq!(lock(&long), BufferLock { send: true, receive: true });
+    assert_eq!((lock(&short), sizes(&short)), (BufferLock::default(), first));
+    let released = scene.engine.release_all().unwrap();
+    assert_eq!(released, Released { released: 1, ..Released::default() });
+    assert_eq!(lock(&long), BufferLock::default());
+    assert_eq!(scene.engine.flows().unwrap(), []);
+}
+
+#[test]
+fn root_the_sweep_makes_the_record_of_a_silent_connection_and_leaves_busy_ones_out() {
+    let Some(mut scene) = Scene::new() else { return };
+    let connection = scene.open();
+    let swept = wait_for("record of a silent connection", || {
+        connection.send(10);
+        assert_eq!(scene.sweep(), Swept::default(), "it is not silent");
+        thread::sleep(Duration::from_millis(1_100));
+        let swept = scene.sweep();
+        (swept.seen == 1).then_some(swept)
+    });
+    assert_eq!(swept.adopted, 0, "its birth was seen");
+    let flow = connection.flow(&scene.engine).unwrap();
+    assert!(flow.initiator && !flow.origin.adopted, "{flow:?}");
+    connection.send(LONG);
+    let flow = connection.flow(&scene.engine).unwrap();
+    assert!(flow.set_send_buffer.is_some() && !flow.owned.send, "{flow:?}");
+}
