@@ -472,6 +472,8 @@ BW_FN void bw_fit_window_start(struct bw_fit_window *s, const struct bw_fit_wind
 	if (rate) {
 		s->capacity = rate;
 		bw_fit_window_enter_follow(s, x, rate);
+		/* What the path held before its round trips became longer: T may be that of one lucky packet. */
+		bw_fit_window_set(s, bw_max(s->window, bw_product(rate, s->steady_rtt)), x);
 	} else if (bw_fit_window_is_evident(s, x)) {
 		bw_fit_window_begin_ramp(s, x);
 	}

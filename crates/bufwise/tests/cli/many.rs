@@ -95,7 +95,7 @@ fn root_ten_thousand_connections_come_and_go_without_a_leak() {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     setrlimit(Resource::RLIMIT_NOFILE, soft.max(wanted), hard.max(wanted)).unwrap();
     let (net, group) = (Net::new(), TestGroup::new());
-    let daemon = Daemon::ready(&net, &["--cgroup", &group.path(), "--policy", "abt,drs", "--small-documents", "1KB"]);
+    let daemon = Daemon::ready(&net, &["--cgroup", &group.path(), "--policy", "abt,drs"]);
     let before = Held::by(daemon.id());
     // The first ramp allocates memory that is kept for the next ones.
     let full = ramp(&net, &group, &daemon);

@@ -24,6 +24,10 @@ const SWEEP: Micros = Micros::from_secs(2);
 const SWEEP_REST: u64 = 50;
 /// Pause between two sweeps while nothing lies idle; they find connections that were missed.
 const SWEEP_AT_LEAST: Micros = Micros::from_secs(60);
+/// The same where records are made late, for a connection that moves little gets its record from a sweep: at least
+/// `NEWCOMERS`, and at least `NEWCOMERS_REST` times the duration of the previous sweep: at most 1% of a processor.
+const NEWCOMERS: Micros = Micros::from_secs(5);
+const NEWCOMERS_REST: u64 = 100;
 /// Time for which requests of the engine's side are collected before they are granted.
 const GATHER: Micros = Micros::from_millis(50);
 /// Time between two checks for changes by the administrator, which cost a system call per setting.
@@ -36,9 +40,10 @@ const STATUS: Micros = Micros::from_secs(10);
 pub(super) struct Due {
     pub(super) look: Micros,
     pub(super) discovery: Micros,
-    /// Times of the next sweep: while something lies idle, and while nothing does.
-    sweep_early: Micros,
-    sweep_late: Micros,
+    /// Times of the next sweep: while something lies idle, where records are made late, and else.
+    sweep_idle: Micros,
+    sweep_newcomers: Micros,
+    sweep_missed: Micros,
     /// Time until which requests are left waiting.
     pub(super) gathered: Micros,
     maxima: Micros,
@@ -55,8 +60,9 @@ impl Due {
         Self {
             look: now,
             discovery: now + DISCOVERY,
-            sweep_early: now,
-            sweep_late: now,
+            sweep_idle: now,
+            sweep_newcomers: now,
+            sweep_missed: now,
             gathered: now,
             maxima: now,
             status: now + STATUS,
@@ -102,9 +108,10 @@ impl Due {
         take(&mut self.discovery, now, DISCOVERY)
     }
 
-    /// Returns whether to sweep; `idle`: some connections would be changed by a sweep.
-    pub(super) fn is_sweep_due(&self, idle: bool, now: Micros) -> bool {
-        now >= if idle { self.sweep_early } else { self.sweep_late }
+    /// Returns whether to sweep. `idle`: some connections would be changed by a sweep; `late`: records are made late.
+    pub(super) fn is_sweep_due(&self, idle: bool, late: bool, now: Micros) -> bool {
+        let newcomers = if late { self.sweep_newcomers } else { self.sweep_missed };
+        now >= if idle { self.sweep_idle.min(newcomers) } else { newcomers }
     }
 
     /// Notes that a sample took from `began` to `now`; shares are computed each `interval`. `calm`: memory suffices, and few
@@ -118,8 +125,10 @@ impl Due {
 
     /// Notes that a sweep took from `began` to `now`.
     pub(super) fn swept(&mut self, began: Micros, now: Micros) {
-        self.sweep_early = began + SWEEP.max(now.since(began).times(SWEEP_REST));
-        self.sweep_late = began + SWEEP_AT_LEAST;
+        let took = now.since(began);
+        self.sweep_idle = began + SWEEP.max(took.times(SWEEP_REST));
+        self.sweep_newcomers = began + NEWCOMERS.max(took.times(NEWCOMERS_REST)).min(SWEEP_AT_LEAST);
+        self.sweep_missed = began + SWEEP_AT_LEAST;
     }
 
     /// Notes that requests are being granted; requests that come now are collected for [`GATHER`].
@@ -195,10 +204,21 @@ mod tests {
     #[test]
     fn a_sweep_takes_two_percent_while_something_lies_idle_and_else_comes_once_a_minute() {
         let mut due = Due::new(None, at(0));
-        assert!(due.is_sweep_due(false, at(0)), "the first one");
+        assert!(due.is_sweep_due(false, false, at(0)), "the first one");
         due.swept(at(0), at(0) + Micros::from_millis(100));
-        assert!(!due.is_sweep_due(true, at(4)) && due.is_sweep_due(true, at(5)));
-        assert!(!due.is_sweep_due(false, at(59)) && due.is_sweep_due(false, at(60)));
+        assert!(!due.is_sweep_due(true, false, at(4)) && due.is_sweep_due(true, false, at(5)));
+        assert!(!due.is_sweep_due(false, false, at(59)) && due.is_sweep_due(false, false, at(60)));
+    }
+
+    #[test]
+    fn a_sweep_for_newcomers_takes_one_percent_and_comes_every_five_seconds_to_once_a_minute() {
+        for (took, pause) in [(1, 5), (50, 5), (100, 10), (1_000, 60)] {
+            let mut due = Due::new(None, at(0));
+            due.swept(at(0), at(0) + Micros::from_millis(took));
+            assert!(
+                !due.is_sweep_due(false, true, at(pause - 1)) && due.is_sweep_due(false, true, at(pause))
+            );
+        }
     }
 
     #[test]

@@ -108,6 +108,17 @@ impl Task {
         groups.chain([(None, &self.plan)])
     }
 
+    /// Returns the engine's configuration for a part. Groups divide connections when these are established, so records
+    /// are made late only where there are none.
+    pub(super) fn engine_config(&self, plan: &Plan) -> bufwise_bpf::Config {
+        if self.groups.is_empty() { plan.daemon_config() } else { plan.engine_config() }
+    }
+
+    /// Returns whether records are made late, so that connections that move little get theirs from a sweep.
+    pub(super) fn is_late(&self) -> bool {
+        self.engine_config(&self.plan).record_after > Bytes::ZERO
+    }
+
     /// Returns the parts as views show them.
     pub(super) fn told_parts(&self) -> impl Iterator<Item = Part> {
         self.parts().map(|(name, plan)| Part { group: name.map(str::to_owned), policy: plan.choice.into() })

@@ -60,7 +60,7 @@ impl Daemon {
         }
         self.notice_namespaces(flows.clone(), now);
         let idle = lying_idle(flows, now) > self.stubborn;
-        if self.due.is_sweep_due(idle, now) {
+        if self.due.is_sweep_due(idle, self.task.is_late(), now) {
             self.sweep(now);
         }
         if self.due.is_maxima_due(now) {

@@ -32,9 +32,7 @@ impl Unit {
         let (task, groups) = (&load.task, load.task.groups.len());
         let unit = |(number, ((_, plan), shares)): (usize, ((_, &Plan), &Shares))| {
             let own = (number < groups).then_some(number);
-            // Groups divide connections when these are established.
-            let config = if groups == 0 { plan.daemon_config() } else { plan.engine_config() };
-            let mut engine = Engine::load_for(&config, &task.matching.of_group(own))?;
+            let mut engine = Engine::load_for(&task.engine_config(plan), &task.matching.of_group(own))?;
             // The first connections may come before the first sample.
             engine.beat(*shares)?;
             Ok(Self { engine, cgroups: HashMap::new(), refused: HashSet::new() })
