@@ -37,7 +37,7 @@
 /* A train has the rate C' if it differs from it by at most this part; after so many such trains C' is sure. */
 #define BW_FIT_WINDOW_AGREED 16
 #define BW_FIT_WINDOW_SURE 4
-/* After so many trains in a row that contradict each other, or after so long a ramp (round trips, us), C' is doubtful. */
+/* After so many faster trains, or, with longer round trips, after so long a ramp (round trips, us), C' is doubtful. */
 #define BW_FIT_WINDOW_CONTRADICTED 2
 #define BW_FIT_WINDOW_UNSURE_ROUNDS 6
 #define BW_FIT_WINDOW_UNSURE_TIME 300000
@@ -132,13 +132,13 @@ struct bw_fit_window {
 	__u32 failed;
 	/* Trains at the rate C'; until C' is sure, halved by each train at another rate. */
 	__u32 agreed;
-	/* The rate of the train before train_rate's; the highest rate of a train that confirmed C'. */
+	/* The rate of the train before train_rate's; C' when the ramp began, and the highest rate that confirmed C' since. */
 	__u64 former_train_rate;
 	__u64 fastest;
 	/* C' is the rate of the present train. */
 	__u32 is_present;
-	/* Trains in a row whose rate is not that of the train before. */
-	__u32 apart;
+	/* Trains of the ramp that were far faster than C' when it began. */
+	__u32 faster;
 	/* The longest distance in this train (us) and the bytes that came with it. */
 	__u32 gap;
 	__u32 gap_bytes;
@@ -309,20 +309,21 @@ BW_FN int bw_fit_window_is_train(const struct bw_fit_window *s, const struct bw_
 BW_FN void bw_fit_window_begin_train(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
 	__u64 bytes = bw_less(s->last_bytes, s->train_bytes), apart;
+	int is_faster;
 
 	/* Where segments were lost, the rate is not the path's. */
 	if (s->train_at && x->out_of_order == s->train_out_of_order && bw_fit_window_is_train(s, x, bytes)) {
 		s->former_train_rate = s->train_rate;
 		s->train_rate = bw_rate(bytes, bw_less(s->last_at, s->train_at));
 		apart = bw_distance(s->train_rate, s->capacity);
-		if (apart <= s->capacity / BW_FIT_WINDOW_AGREED) {
+		is_faster = s->phase == BW_FIT_RAMP && s->train_rate > s->fastest + s->fastest / BW_FIT_WINDOW_SAME;
+		s->faster += is_faster;
+		if (!is_faster && apart <= s->capacity / BW_FIT_WINDOW_AGREED) {
 			s->agreed++;
 			s->fastest = bw_max(s->fastest, s->train_rate);
 		} else if (s->agreed < BW_FIT_WINDOW_SURE) {
 			s->agreed /= 2;
 		}
-		apart = bw_distance(s->train_rate, s->former_train_rate);
-		s->apart = apart <= s->train_rate / BW_FIT_WINDOW_SAME ? 0 : s->apart + 1;
 	}
 	s->train_at = x->now;
 	s->train_bytes = x->received;
@@ -433,6 +434,8 @@ BW_FN void bw_fit_window_begin_ramp(struct bw_fit_window *s, const struct bw_fit
 
 	bw_fit_window_set(s, bw_min(bw_fit_window_unbound(s, x), under_way + bw_fit_window_step(s, x)), x);
 	s->phase = BW_FIT_RAMP;
+	s->fastest = bw_max(s->fastest, s->capacity);
+	s->faster = 0;
 	s->open_until = x->now + bw_max(BW_FIT_WINDOW_UNSURE_ROUNDS * x->rtt, BW_FIT_WINDOW_UNSURE_TIME);
 	s->above = BW_FIT_WINDOW_ABOVE;
 	s->arrived = under_way;

@@ -27,11 +27,11 @@
 /* With so much noise, and no sure C', the window is left open. */
 #define BW_FIT_TRIAL_UNFIT 64
 /* R is far below what the path has shown if this part of it is missing; and the first step of a trial for that reason. */
-#define BW_FIT_TRIAL_BELOW 8
-#define BW_FIT_TRIAL_BELOW_FIRST 128
+#define BW_FIT_TRIAL_BELOW 4
+#define BW_FIT_TRIAL_BELOW_FIRST 64
 /* Steps (1024ths): the first, the largest where R is steady, the largest of all. */
 #define BW_FIT_TRIAL_FIRST 32
-#define BW_FIT_TRIAL_CALM 256
+#define BW_FIT_TRIAL_CALM 64
 #define BW_FIT_TRIAL_LARGEST 512
 /* R has followed the window if it has grown by so many quarters of the window's growth; the latter where R is noisy. */
 #define BW_FIT_TRIAL_FOLLOWED 3

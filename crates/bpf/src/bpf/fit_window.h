@@ -208,12 +208,16 @@ BW_FN void bw_fit_window_rest(struct bw_fit_window *s, const struct bw_fit_windo
 	bw_fit_window_begin_round(s, x);
 }
 
-/* In the ramp: trains contradict each other, or do not confirm C' soon. Losses break trains, and are no such evidence. */
+/*
+ * In the ramp: trains are faster than C', or do not confirm it while round trips are longer, as jitter makes them. A sender
+ * whose flights have spread has no trains, and one that writes in pieces has slower ones: these are no such evidence, nor
+ * are losses, which break trains.
+ */
 BW_FN int bw_fit_window_is_doubtful(const struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
 	if (s->phase != BW_FIT_RAMP || bw_fit_window_is_sure(s) || x->out_of_order)
 		return 0;
-	return s->apart >= BW_FIT_WINDOW_CONTRADICTED || x->now > s->open_until;
+	return s->faster >= BW_FIT_WINDOW_CONTRADICTED || (x->now > s->open_until && bw_fit_window_is_delayed(x));
 }
 
 /* Leaves the window open, from what arrives now. */
