@@ -334,14 +334,6 @@ BW_FN void bw_fit_window_begin_train(struct bw_fit_window *s, const struct bw_fi
 	s->gap_bytes = 0;
 }
 
-/* The train comes in bunches, as jitter makes them: without its longest distance its rate would be a third higher. */
-BW_FN int bw_fit_window_is_bunched(const struct bw_fit_window *s, __u64 bytes, __u64 time)
-{
-	bytes = bw_min(bytes, BW_LONGEST);
-	time = bw_min(time, BW_LONGEST);
-	return bw_less(bytes, s->gap_bytes) * time * 3 > bytes * bw_less(time, s->gap) * 4;
-}
-
 /* C' is the rate of the longest train. Beyond half a round trip it may be the sender's rate that is seen. */
 BW_FN void bw_fit_window_watch_train(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
@@ -367,7 +359,7 @@ BW_FN void bw_fit_window_watch_train(struct bw_fit_window *s, const struct bw_fi
 	s->evidence = bytes;
 	s->capacity = rate;
 	s->is_present = 1;
-	s->bunched = bw_fit_window_is_bunched(s, bytes, time);
+	s->bunched = bw_fit_is_bunched(bytes, time, s->gap_bytes, s->gap);
 }
 
 /* C' is evident: the last train has this rate, and if C' is that train's, the train before has it, too. */
@@ -475,7 +467,7 @@ BW_FN void bw_fit_window_start(struct bw_fit_window *s, const struct bw_fit_wind
 	if (rate) {
 		s->capacity = rate;
 		bw_fit_window_enter_follow(s, x, rate);
-		/* What the path held before its round trips became longer: T may be that of one lucky packet. */
+		/* T may be that of one lucky packet: the window keeps the bytes in flight from before the queue. */
 		bw_fit_window_set(s, bw_max(s->window, bw_product(rate, s->steady_rtt)), x);
 	} else if (bw_fit_window_is_evident(s, x)) {
 		bw_fit_window_begin_ramp(s, x);

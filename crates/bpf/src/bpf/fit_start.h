@@ -46,15 +46,6 @@ BW_FN int bw_fit_begins_late(const struct bw_fit *s, const struct bw_fit_sample 
 	return gap > 4 * distance + BW_FIT_BUNCH || (s->observed == 1 && distance > 4 * gap + BW_FIT_BUNCH);
 }
 
-/*
- * Whether the train comes in bunches, as jitter or a host that holds segments back makes it: without its longest
- * distance, its rate would be more than a third higher.
- */
-BW_FN int bw_fit_is_bunched(const struct bw_fit *s, __u64 segments, __u64 time)
-{
-	return (segments - s->gap_segments) * time * 3 > segments * bw_less(time, s->gap) * 4;
-}
-
 /* Takes a sample into the present train. C' is the rate of the train with the most segments so far. */
 BW_FN void bw_fit_watch_train(struct bw_fit *s, const struct bw_fit_sample *x)
 {
@@ -86,7 +77,7 @@ BW_FN void bw_fit_watch_train(struct bw_fit *s, const struct bw_fit_sample *x)
 	s->evidence = segments;
 	s->train_time = bw_min(x->now - s->train_at, BW_LONGEST);
 	s->capacity = bw_fit_rate(x, segments, s->train_time);
-	s->bunched = bw_fit_is_bunched(s, segments, s->train_time);
+	s->bunched = bw_fit_is_bunched(segments, s->train_time, s->gap_segments, s->gap);
 }
 
 /*
@@ -148,7 +139,8 @@ BW_FN int bw_fit_is_full(const struct bw_fit *s, const struct bw_fit_sample *x)
 	/* For one more round trip, the acknowledged segments were sent before the roof was set. */
 	if (s->phase == BW_FIT_RAMP)
 		return x->now - s->round_at > x->srtt + x->srtt / 4 && queue > 2 * bw_fit_threshold(x);
-	return queue > x->min_rtt / 4 + 2000 && queue > s->steady_queue + x->srtt / BW_FIT_LONGER && bw_fit_delivers_window(s, x);
+	return queue > x->min_rtt / 4 + 2000 && queue > s->steady_queue + x->srtt / BW_FIT_LONGER &&
+	       bw_fit_delivers_window(s, x);
 }
 
 /* Whether C' may be TCP's own pacing rate instead of the path's: the train is slower than 9/4 cwnd / T. */

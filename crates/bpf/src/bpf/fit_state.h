@@ -282,6 +282,18 @@ BW_FN void bw_fit_set(struct bw_fit *s, __u64 roof, const struct bw_fit_sample *
 	s->roof = bw_min(bw_max(roof, least), BW_FIT_HIGHEST);
 }
 
+/*
+ * Whether `amount` (bytes or segments) in `time` (us) came in bunches, as jitter or a host that holds segments back makes
+ * it: without the longest distance `gap` (us), and the `gap_amount` that ended it, the rate would be more than a third
+ * higher.
+ */
+BW_FN int bw_fit_is_bunched(__u64 amount, __u64 time, __u64 gap_amount, __u64 gap)
+{
+	amount = bw_min(amount, BW_LONGEST);
+	time = bw_min(time, BW_LONGEST);
+	return bw_less(amount, gap_amount) * time * 3 > amount * bw_less(time, gap) * 4;
+}
+
 /* Begins a round, and a time window with it. */
 BW_FN void bw_fit_begin_round(struct bw_fit *s, const struct bw_fit_sample *x)
 {

@@ -26,9 +26,8 @@
 #define BW_FIT_TRIAL_NOISE 20
 /* With so much noise, and no sure C', the window is left open. */
 #define BW_FIT_TRIAL_UNFIT 64
-/* R is far below what the path has shown if this part of it is missing; and the first step of a trial for that reason. */
+/* R is far below what the path has shown if this part of it is missing; a trial for that reason begins with CALM. */
 #define BW_FIT_TRIAL_BELOW 4
-#define BW_FIT_TRIAL_BELOW_FIRST 64
 /* Steps (1024ths): the first, the largest where R is steady, the largest of all. */
 #define BW_FIT_TRIAL_FIRST 32
 #define BW_FIT_TRIAL_CALM 64
@@ -120,7 +119,7 @@ BW_FN __u32 bw_fit_window_trial_step(const struct bw_fit_window *s)
 	__u32 least = bw_max(BW_FIT_TRIAL_FIRST, 2 * s->noise), most = bw_max(BW_FIT_TRIAL_CALM, 4 * s->noise);
 
 	if (!s->trial_window && bw_fit_window_is_sure(s))
-		return s->below ? BW_FIT_TRIAL_BELOW_FIRST : BW_FIT_TRIAL_FIRST;
+		return s->below ? BW_FIT_TRIAL_CALM : BW_FIT_TRIAL_FIRST;
 	return bw_min(bw_min(bw_max(2 * s->trial, least), most), BW_FIT_TRIAL_LARGEST);
 }
 
@@ -193,7 +192,8 @@ BW_FN void bw_fit_window_judge_trial(struct bw_fit_window *s, const struct bw_fi
 /* The window is used, no queue shows, and R is far below what the path has shown. */
 BW_FN int bw_fit_window_is_below(const struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 rate)
 {
-	return rate < s->fastest - s->fastest / BW_FIT_TRIAL_BELOW && !bw_fit_window_is_delayed(x) && bw_fit_window_is_used(s, x, rate);
+	return rate < s->fastest - s->fastest / BW_FIT_TRIAL_BELOW && !bw_fit_window_is_delayed(x) &&
+	       bw_fit_window_is_used(s, x, rate);
 }
 
 /*

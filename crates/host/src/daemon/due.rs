@@ -110,8 +110,7 @@ impl Due {
 
     /// Returns whether to sweep. `idle`: some connections would be changed by a sweep; `late`: records are made late.
     pub(super) fn is_sweep_due(&self, idle: bool, late: bool, now: Micros) -> bool {
-        let newcomers = if late { self.sweep_newcomers } else { self.sweep_missed };
-        now >= if idle { self.sweep_idle.min(newcomers) } else { newcomers }
+        now >= if late { self.sweep_newcomers } else { self.sweep_missed } || idle && now >= self.sweep_idle
     }
 
     /// Notes that a sample took from `began` to `now`; shares are computed each `interval`. `calm`: memory suffices, and few

@@ -22,8 +22,8 @@ const MAX_CAP: Bytes = Bytes(64 << 20);
 const BUILT_IN_CAP: Bytes = Bytes(212_992);
 /// Number of writers for whose first buffers, with their windows, a user's memory must suffice.
 const WRITERS: u64 = 256;
-/// What a new connection may hold before the shares know of it, where records are made late, bytes: the kernel's first
-/// buffer of 87 KB, doubled in the round trips until the next sample.
+/// Memory (bytes) of a new connection before the shares know of it, where records are made late: the kernel's first buffer
+/// of 87 KB, doubled in the round trips until the next sample.
 const UNKNOWN: u64 = 256 << 10;
 
 /// The policies and their bounds.
