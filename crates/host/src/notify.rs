@@ -2,8 +2,11 @@
 //!
 //! The crate sd-notify is not used: it blocks if the manager does not read, and does not support abstract sockets.
 
+use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::env;
 use std::ffi::OsString;
+use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -14,10 +17,15 @@ use bufwise_units::Micros;
 
 use crate::error::{During, Result};
 
+/// Largest number of changes of state that are kept for a manager that does not read: those of two reloads.
+const MOST_OWED: usize = 4;
+
 /// The socket of the service manager; does nothing if there is no manager.
 #[derive(Debug, Default)]
 pub struct Notify {
     socket: Option<(UnixDatagram, SocketAddr)>,
+    /// Changes of state that the manager has not taken yet, because its queue was full; oldest first.
+    owed: RefCell<VecDeque<String>>,
     watchdog: Option<Duration>,
 }
 
@@ -29,7 +37,7 @@ impl Notify {
         let ours = number("WATCHDOG_PID").is_none_or(|pid| pid == u64::from(std::process::id()));
         let watchdog =
             number("WATCHDOG_USEC").filter(|micros| ours && *micros > 0).map(Duration::from_micros);
-        Ok(Self { socket, watchdog })
+        Ok(Self { socket, owed: RefCell::default(), watchdog })
     }
 
     /// Returns the interval in which the manager requires a sign of life; `None`: it requires none.
@@ -40,34 +48,56 @@ impl Notify {
 
     /// Reports that the daemon is ready, with a status line.
     pub fn ready(&self, status: &str) {
-        self.send(&format!("READY=1\nSTATUS={status}"));
+        self.change(format!("READY=1\nSTATUS={status}"));
     }
 
     /// Reports that a reload begins; [`Notify::ready`] ends it.
     pub fn reloading(&self) {
-        self.send(&format!("RELOADING=1\nMONOTONIC_USEC={}", now().0));
+        self.change(format!("RELOADING=1\nMONOTONIC_USEC={}", now().0));
     }
 
     /// Reports a new status line.
     pub fn status(&self, status: &str) {
-        self.send(&format!("STATUS={status}"));
+        self.sign(&format!("STATUS={status}"));
     }
 
     /// Sends the sign of life that the watchdog waits for.
     pub fn alive(&self) {
-        self.send("WATCHDOG=1");
+        self.sign("WATCHDOG=1");
     }
 
     /// Reports that the daemon is about to end.
     pub fn stopping(&self) {
-        self.send("STOPPING=1");
+        self.change("STOPPING=1".to_owned());
     }
 
-    fn send(&self, text: &str) {
-        if let Some((socket, address)) = &self.socket {
-            // A lost message is made good by the next.
-            let _unheard = socket.send_to_addr(text.as_bytes(), address);
+    /// Reports a change of state, which the manager waits for: sends it now, or before the next sign.
+    fn change(&self, text: String) {
+        self.owed.borrow_mut().push_back(text);
+        if !self.settle() && self.owed.borrow().len() > MOST_OWED {
+            self.owed.borrow_mut().pop_front();
         }
+    }
+
+    /// Sends a sign of life or a status, which the next one replaces, once no change of state has to go first.
+    fn sign(&self, text: &str) {
+        let _lost = self.settle() && self.send(text);
+    }
+
+    /// Sends the changes that are owed; returns whether none is left.
+    fn settle(&self) -> bool {
+        let mut owed = self.owed.borrow_mut();
+        while owed.front().is_some_and(|change| self.send(change)) {
+            owed.pop_front();
+        }
+        owed.is_empty()
+    }
+
+    /// Returns whether the manager has taken the message, or never will; false: its queue is full.
+    fn send(&self, text: &str) -> bool {
+        let Some((socket, address)) = &self.socket else { return true };
+        let sent = socket.send_to_addr(text.as_bytes(), address);
+        !sent.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
     }
 }
 
@@ -98,7 +128,7 @@ mod tests {
         for (socket, name) in
             [(in_files, path.into_os_string()), (nowhere, format!("@{abstract_name}").into())]
         {
-            let notify = Notify { socket: Some(open(&name).unwrap()), watchdog: None };
+            let notify = Notify { socket: Some(open(&name).unwrap()), ..Notify::default() };
             notify.ready("tuning");
             let mut buffer = [0; 100];
             let len = socket.recv(&mut buffer).unwrap();
@@ -108,8 +138,37 @@ mod tests {
 
     #[test]
     fn a_manager_that_is_gone_is_no_error() {
-        let notify = Notify { socket: Some(open(&"/nonexistent/notify".into()).unwrap()), watchdog: None };
+        let notify =
+            Notify { socket: Some(open(&"/nonexistent/notify".into()).unwrap()), ..Notify::default() };
         notify.alive();
         Notify::default().alive();
+    }
+
+    #[test]
+    fn a_change_of_state_waits_for_a_manager_whose_queue_is_full() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("notify");
+        let manager = UnixDatagram::bind(&path).unwrap();
+        manager.set_nonblocking(true).unwrap();
+        let notify = Notify { socket: Some(open(&path.into_os_string()).unwrap()), ..Notify::default() };
+        let hear = || {
+            let mut buffer = [0; 100];
+            let len = manager.recv(&mut buffer).ok()?;
+            Some(String::from_utf8_lossy(&buffer[..len]).into_owned())
+        };
+        // A queue holds eleven by default (net.unix.max_dgram_qlen), and this manager reads none of them.
+        for _ in 0..10_000 {
+            notify.alive();
+        }
+        notify.reloading();
+        notify.ready("tuning");
+        while let Some(message) = hear() {
+            assert_eq!(message, "WATCHDOG=1");
+        }
+        notify.alive();
+        assert!(hear().unwrap().starts_with("RELOADING=1\n"));
+        assert_eq!(hear().as_deref(), Some("READY=1\nSTATUS=tuning"));
+        assert_eq!(hear().as_deref(), Some("WATCHDOG=1"));
+        assert_eq!(hear(), None);
     }
 }

@@ -280,8 +280,15 @@ impl Daemon {
 
     /// Waits for a message to the service manager that contains `words`; returns the messages since the last call.
     pub(crate) fn hears(&mut self, words: &str) -> String {
-        let mut buffer = [0; 512];
+        let (start, mut buffer) = (Instant::now(), [0; 512]);
         loop {
+            // Signs of life come all the time, so that no single wait ends.
+            assert!(
+                start.elapsed() < patience(Duration::from_secs(30)),
+                "{words} was not told but {}:\n{}",
+                self.heard,
+                self.log()
+            );
             if let Some(at) = self.heard.find(words) {
                 let rest = self.heard.split_off(at + words.len());
                 return std::mem::replace(&mut self.heard, rest);
