@@ -19,8 +19,9 @@
 #define BW_FIT_WINDOW_MOST_NOISE 320
 /* The ramp finds T longer by half at most (1024ths). */
 #define BW_FIT_WINDOW_LONGER 512
-/* Rounds of a path that is followed before a larger window is tried. */
+/* Rounds of a path that is followed before a larger window is tried; the same after losses. */
 #define BW_FIT_WINDOW_REST 16
+#define BW_FIT_WINDOW_LONG_REST 256
 /* The window is used if what is under way is so much (in quarters) of it. */
 #define BW_FIT_WINDOW_USED 3
 /* The window may hold a queue if what is under way is so much (in 8ths) of it. */
@@ -42,11 +43,13 @@
 #define BW_FIT_WINDOW_UNSURE_ROUNDS 6
 #define BW_FIT_WINDOW_UNSURE_TIME 300000
 /*
- * A step of the ramp, one each round trip, in 1024ths of C' T: so large that the ramp lasts 0.7 s, but no smaller than what
- * fits into a queue of a sixteenth of the BDP, and no larger than what fits into an eighth.
+ * A step of the ramp, one each round trip, which the queue takes: what gives a ramp of 0.7 s (us), a nineteenth of C' T at least
+ * (1024ths; a queue of a sixteenth), or these bytes, which any queue of a fast link takes; but no more than what fits into a
+ * queue of an eighth.
  */
 #define BW_FIT_WINDOW_RAMP 700000
 #define BW_FIT_WINDOW_SMALLEST_STEP 54
+#define BW_FIT_WINDOW_ANY_QUEUE 65536
 #define BW_FIT_WINDOW_LARGEST_STEP 108
 /* Less these segments, which come as bursts: an acknowledgement sets free two and what the window has grown by. */
 #define BW_FIT_WINDOW_BURST 2
@@ -273,6 +276,12 @@ BW_FN void bw_fit_window_enter_follow(struct bw_fit_window *s, const struct bw_f
 	/* A trial begins below the usual margin, and need not pass it by much. */
 	bw_fit_window_begin_trial(s);
 	bw_fit_window_set(s, (bw_fit_window_need(s, x, s->known) + bw_fit_window_target(s, x, s->known)) / 2, x);
+	/* The start has overflowed the queue: it has no room for a trial. */
+	if (x->out_of_order) {
+		s->trial = 0;
+		s->rest = BW_FIT_WINDOW_LONG_REST;
+		bw_fit_window_set(s, bw_fit_window_target(s, x, s->known), x);
+	}
 	bw_fit_window_begin_round(s, x);
 }
 
@@ -403,21 +412,14 @@ BW_FN __u64 bw_fit_window_unbound(const struct bw_fit_window *s, const struct bw
 	return bw_min(s->phase == BW_FIT_START ? bw_fit_window_first(x) : bw_fit_window_beside(s), x->max);
 }
 
-/* The window grows by this part of C' T in a round trip (1024ths). */
-BW_FN __u64 bw_fit_window_part(const struct bw_fit_window_sample *x)
-{
-	__u64 part = 1024 * bw_min(x->rtt, BW_LONGEST) / BW_FIT_WINDOW_RAMP;
-
-	return bw_min(bw_max(part, BW_FIT_WINDOW_SMALLEST_STEP), BW_FIT_WINDOW_LARGEST_STEP);
-}
-
-/* Growth of the window in a round trip. */
+/* Growth of the window in a round trip. A queue that took the first flight takes as much again. */
 BW_FN __u64 bw_fit_window_step(const struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
-	__u64 part = bw_fit_window_part(x);
+	__u64 product = bw_fit_window_held(x, s->capacity), mss = bw_segment(x->mss), step;
 
-	part = bw_fit_window_held(x, s->capacity) / 1024 * part;
-	return bw_max(bw_less(part, BW_FIT_WINDOW_BURST * bw_segment(x->mss)), bw_segment(x->mss));
+	step = product / 1024 * bw_max(1024 * bw_min(x->rtt, BW_LONGEST) / BW_FIT_WINDOW_RAMP, BW_FIT_WINDOW_SMALLEST_STEP);
+	step = bw_min(bw_max(step, BW_FIT_WINDOW_ANY_QUEUE), product / 1024 * BW_FIT_WINDOW_LARGEST_STEP);
+	return bw_max(bw_less(step, BW_FIT_WINDOW_BURST * mss), BW_FIT_WINDOW_INITIAL * mss);
 }
 
 BW_FN void bw_fit_window_begin_ramp(struct bw_fit_window *s, const struct bw_fit_window_sample *x)

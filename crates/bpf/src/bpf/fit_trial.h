@@ -39,12 +39,11 @@
 #define BW_FIT_TRIAL_ROUNDS 3
 /* A trial finds T longer by at most this (1024ths). */
 #define BW_FIT_TRIAL_LONGER 1280
-/* Rounds until the next trial after a failed one, doubled so often by failures in a row; rounds after losses. */
+/* Rounds until the next trial after a failed one, doubled so often by failures in a row. */
 #define BW_FIT_TRIAL_REST 4
 #define BW_FIT_TRIAL_RESTS 3
 /* With so much noise (1024ths) a failed trial proves no queue, and what its window held may stand. */
 #define BW_FIT_TRIAL_STANDS 100
-#define BW_FIT_TRIAL_LONG_REST 256
 
 /* The part of `before` by which `now` is smaller, in 1024ths. */
 BW_FN __u64 bw_fit_missing(__u64 before, __u64 now)
@@ -223,7 +222,7 @@ BW_FN int bw_fit_window_is_trial(struct bw_fit_window *s, const struct bw_fit_wi
 BW_FN void bw_fit_window_end_trials(struct bw_fit_window *s)
 {
 	s->trial = 0;
-	s->rest = BW_FIT_TRIAL_LONG_REST;
+	s->rest = BW_FIT_WINDOW_LONG_REST;
 	s->anchor_rate = 0;
 	s->noise = 0;
 }

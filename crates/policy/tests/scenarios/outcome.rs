@@ -4,6 +4,9 @@ use std::fmt::Write as _;
 
 use bufwise_units::Micros;
 
+/// Size of a document whose time is taken (bytes).
+pub(crate) const DOCUMENT: u64 = 1 << 20;
+
 /// Figures of one run. Drops are those of the tight link's queue, including probes and trains.
 #[derive(Clone)]
 pub(crate) struct Outcome {
@@ -17,6 +20,8 @@ pub(crate) struct Outcome {
     /// Most payload that the receiver kept unread or out of order.
     pub(crate) peak_held: u64,
     pub(crate) points: Vec<Point>,
+    /// Time at which [`DOCUMENT`] had arrived, seconds after the data began; infinite if it had not.
+    pub(crate) document: f64,
 }
 
 /// One moment of a run.

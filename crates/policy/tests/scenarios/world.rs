@@ -14,7 +14,7 @@ use bufwise_link::{Fate, Path};
 use bufwise_units::{Bytes, Decision, Micros, Nanos, Rate};
 
 use crate::congestion::Algorithm;
-use crate::outcome::{Outcome, Point};
+use crate::outcome::{DOCUMENT, Outcome, Point};
 use crate::pauses::Pauses;
 use crate::probes::{PROBE_BYTES, Prober, TRAIN_BYTES, TRAIN_PACKETS};
 use crate::receiver::{Ack, Receiver};
@@ -109,6 +109,7 @@ pub(crate) struct World {
     rtts: (u64, u64),
     points: Vec<Point>,
     point_bytes: u64,
+    document: f64,
 }
 
 impl World {
@@ -152,6 +153,7 @@ impl World {
             rtts: (0, 0),
             points: Vec::new(),
             point_bytes: 0,
+            document: f64::INFINITY,
         }
     }
 
@@ -332,6 +334,9 @@ impl World {
         if self.next_share <= self.now {
             self.next_share = Nanos(self.now.0 + SHARE_EVERY.0);
             self.share();
+        }
+        if self.document.is_infinite() && self.receiver.received_bytes() >= DOCUMENT {
+            self.document = self.now.as_secs_f64() - self.start.as_secs_f64();
         }
         if self.next_point <= self.now {
             self.next_point = Nanos(self.now.0 + POINT_EVERY.0);
@@ -535,6 +540,7 @@ impl World {
             peak_flight: self.sender.peak_flight,
             peak_held: self.receiver.peak_held,
             points: self.points,
+            document: self.document,
         }
     }
 }
