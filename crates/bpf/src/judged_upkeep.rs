@@ -13,6 +13,8 @@ const SEND: u32 = 1;
 const RECEIVE: u32 = 2;
 
 unsafe extern "C" {
+    fn bufwise_is_more_than_little(fast: *const bw_fast, received: u32, advmss: u32) -> u32;
+    fn bufwise_count_round(fast: *mut bw_fast, received: u32, advmss: u32) -> u32;
     fn bufwise_is_window_due(fast: *const bw_fast, now: u64, window_clamp: u32) -> u32;
     fn bufwise_next_window(config: *const bw_config, flow: *const bw_flow, now: u64) -> u64;
 }
@@ -191,7 +193,7 @@ fn rest(config: &bw_config, all: &bw_control, flow: &bw_flow) -> (u64, u32, u32,
         bw_fast { sampled_at: 1, least_cwnd: 2, most_cwnd: 3, app_limited: 4, ..bw_fast::default() };
     rest_rounds(config, all, &mut fast, flow);
     assert_eq!((fast.sndbuf, fast.send_queued, fast.retransmitted), (500_000, 200_000, 6));
-    (fast.sampled_at, fast.least_cwnd, fast.most_cwnd, fast.app_limited)
+    (fast.sampled_at, fast.least_cwnd, fast.most_cwnd, fast.app_limited.into())
 }
 
 #[test]
@@ -245,6 +247,46 @@ fn a_segment_is_due_by_time_and_by_a_clamp_that_another_has_set() {
     let fast = bw_fast { next_window: 1_000, clamp: 5_000, ..bw_fast::default() };
     assert!(!due(fast, 999, 5_000) && due(fast, 1_000, 5_000) && due(fast, 999, 5_001));
     assert!(!due(bw_fast { clamp: 0, ..fast }, 999, 5_001), "none was set");
+}
+
+/// `enum bw_watch`.
+const AS_BEFORE: u32 = 0;
+const WATCH: u32 = 1;
+const REST: u32 = 2;
+
+fn count_round(fast: &mut bw_fast, received: u32) -> u32 {
+    // SAFETY: the structure is that of fast.h and outlives the call.
+    unsafe { bufwise_count_round(fast, received, 1_000) }
+}
+
+#[test]
+fn a_receiver_rests_after_256_round_trips_with_an_initial_window_at_most() {
+    // The counter of bytes wraps around.
+    let mut fast = bw_fast { received: u32::MAX - 5, ..bw_fast::default() };
+    for round in 0..256_u32 {
+        let received = fast.received.wrapping_add(10_000);
+        assert_eq!(count_round(&mut fast, received), AS_BEFORE, "round trip {round}");
+    }
+    let received = fast.received;
+    assert_eq!(count_round(&mut fast, received), REST);
+    assert_eq!(count_round(&mut fast, received.wrapping_add(10_000)), REST);
+    assert_eq!(count_round(&mut fast, received.wrapping_add(20_001)), WATCH, "an initial window and a byte");
+    assert_eq!((count_round(&mut fast, received.wrapping_add(20_001)), fast.rounds), (AS_BEFORE, 1));
+    let mut set = bw_fast { clamp: 1, rounds: 255, ..bw_fast::default() };
+    assert_eq!((count_round(&mut set, 0), set.rounds), (WATCH, 0), "its window is set");
+}
+
+#[test]
+fn more_than_a_little_is_due_at_once_where_no_window_is_set() {
+    let due = |fast: bw_fast, received, advmss| {
+        // SAFETY: the structure is that of fast.h and outlives the call.
+        unsafe { bufwise_is_more_than_little(&raw const fast, received, advmss) != 0 }
+    };
+    let fast = bw_fast { received: 500, ..bw_fast::default() };
+    assert!(!due(fast, 10_500, 1_000) && due(fast, 10_501, 1_000));
+    assert!(!due(bw_fast { clamp: 1, ..fast }, 10_501, 1_000));
+    // Over loopback ten segments are more than the first window.
+    assert!(!due(fast, 66_035, 65_483) && due(fast, 66_036, 65_483));
 }
 
 #[test]

@@ -42,6 +42,12 @@
 #define BW_INITIAL_SNDBUF (128U << 10)
 /* fit at the receiver stops timing trains after so many segments without a useful one. */
 #define BW_FIT_WINDOW_SEGMENTS_SEEN 4096
+/* Initial window of RFC 6928, segments. */
+#define BW_INITIAL_WINDOW 10
+/* The first window that a receiver offers (bytes). */
+#define BW_FIRST_WINDOW 65535
+/* After so many round trips with little a receiver rests: more than the talk that precedes the data of ssh or git. */
+#define BW_ROUNDS_OF_LITTLE 256
 
 /* In the storage of a socket. Times are us; all zero for a new connection. */
 struct bw_fast {
@@ -59,7 +65,11 @@ struct bw_fast {
 	__u32 least_cwnd;
 	__u32 most_cwnd;
 	/* The application limited the sender at the last sample. */
-	__u32 app_limited;
+	__u16 app_limited;
+	/* Round trips in a row with little received, BW_ROUNDS_OF_LITTLE at most. */
+	__u16 rounds;
+	/* Payload received, modulo 2^32, when a round trip was last measured, or when a sample last found more than a little. */
+	__u32 received;
 	/* Memory that the send queue held, and retransmissions, at the last sample. */
 	__u32 send_queued;
 	__u32 retransmitted;
@@ -167,6 +177,37 @@ BW_FN void bw_rest_rounds(const volatile struct bw_config *c, const volatile str
 BW_FN int bw_is_window_due(const struct bw_fast *g, __u64 now, __u32 window_clamp)
 {
 	return now >= g->next_window || (g->clamp && window_clamp != g->clamp);
+}
+
+/* The most payload that is little for a round trip: what needs no window but the first, of a sender or of a receiver. */
+BW_FN __u32 bw_little(__u32 advmss)
+{
+	return bw_min(BW_INITIAL_WINDOW * bw_min(advmss, BW_FIRST_WINDOW), BW_FIRST_WINDOW);
+}
+
+/* Whether a receiver whose window is not set has received more than a little: a sample is due. */
+BW_FN int bw_is_more_than_little(const struct bw_fast *g, __u32 received, __u32 advmss)
+{
+	return !g->clamp && received - g->received > bw_little(advmss);
+}
+
+/* What becomes of the callback for each segment. */
+enum bw_watch { BW_WATCH_AS_BEFORE, BW_WATCH, BW_REST };
+
+/* At each round trip measured: counts round trips with little. */
+BW_FN enum bw_watch bw_count_round(struct bw_fast *g, __u32 received, __u32 advmss)
+{
+	int more = received - g->received > bw_little(advmss);
+
+	g->received = received;
+	if (more || g->clamp) {
+		g->rounds = 0;
+		return BW_WATCH;
+	}
+	if (g->rounds >= BW_ROUNDS_OF_LITTLE)
+		return BW_REST;
+	g->rounds++;
+	return BW_WATCH_AS_BEFORE;
 }
 
 /* fit at the receiver: time to the next sample (us). */

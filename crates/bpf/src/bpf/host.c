@@ -108,6 +108,16 @@ __u32 bufwise_is_window_due(const struct bw_fast *fast, __u64 now, __u32 window_
 	return bw_is_window_due(fast, now, window_clamp);
 }
 
+__u32 bufwise_is_more_than_little(const struct bw_fast *fast, __u32 received, __u32 advmss)
+{
+	return bw_is_more_than_little(fast, received, advmss);
+}
+
+__u32 bufwise_count_round(struct bw_fast *fast, __u32 received, __u32 advmss)
+{
+	return bw_count_round(fast, received, advmss);
+}
+
 __u64 bufwise_next_window(const struct bw_config *config, const struct bw_flow *flow, __u64 now)
 {
 	return bw_next_window(config, flow, now);

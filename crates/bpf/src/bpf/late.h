@@ -89,7 +89,10 @@ static struct bw_fast *figures_of(struct bpf_sock_ops *ctx, struct bpf_sock *sk,
 		return NULL;
 	make_record(ctx, tp);
 	/* Without a record, the sample finds that out and marks the connection. */
-	return fast_of(sk);
+	fast = fast_of(sk);
+	if (fast)
+		fast->received = bw_min(tp->bytes_received, config.record_after);
+	return fast;
 }
 
 #endif

@@ -15,7 +15,7 @@
 #ifndef BUFWISE_RECEIVER_H
 #define BUFWISE_RECEIVER_H
 
-#include "late.h"
+#include "resting.h"
 
 /*
  * The receive rule, part by part. The parts are global functions, not static, so that the verifier checks each once,
@@ -160,11 +160,21 @@ static void sample_receiver(struct bpf_sock_ops *ctx, struct tcp_sock *tp, struc
 	f->decided_window = window;
 	fast->next_window = bw_next_window(&config, f, now);
 	fast->clamp = 0;
+	if (keeps_window(fast, f, tp))
+		return;
+	fast->received = tp->bytes_received;
 	if (config.observe_only || f->owned & BW_RECEIVE_LOCK)
 		return;
 	size_rcvbuf(ctx, f, tp, cookie, window, stale);
 	set_clamp(ctx, f, tp, cookie, window, stale);
 	fast->clamp = tp->window_clamp;
+}
+
+/* More has come than a receiver keeps the kernel's window for; not that of a connection that is another program's. */
+static bool is_burst(const struct bw_fast *fast, const struct tcp_sock *tp)
+{
+	return config.record_after && fast->next_window < BW_UNTIL_ADOPTED &&
+	       bw_is_more_than_little(fast, tp->bytes_received, tp->advmss);
 }
 
 static void on_segment(struct bpf_sock_ops *ctx)
@@ -179,7 +189,7 @@ static void on_segment(struct bpf_sock_ops *ctx)
 	tp = bpf_skc_to_tcp_sock(sk);
 	fast = tp ? figures_of(ctx, sk, tp) : NULL;
 	/* tcp_mstamp, TCP's time of the event that causes this segment, costs no helper call. */
-	if (fast && bw_is_window_due(fast, tp->tcp_mstamp, tp->window_clamp))
+	if (fast && (bw_is_window_due(fast, tp->tcp_mstamp, tp->window_clamp) || is_burst(fast, tp)))
 		sample_receiver(ctx, tp, fast);
 }
 

@@ -8,10 +8,9 @@
 #ifndef BUFWISE_SENDER_H
 #define BUFWISE_SENDER_H
 
-#include "late.h"
+#include "resting.h"
 
-/* Initial windows, segments: that of RFC 6928, and the largest burst for a small document. */
-#define BW_INITIAL_WINDOW 10
+/* Largest initial window for a small document, segments. */
 #define BW_LARGEST_INITIAL_WINDOW 64
 
 /*
@@ -137,6 +136,7 @@ static void on_rtt(struct bpf_sock_ops *ctx)
 	if (!fast || fast->next_window >= BW_UNTIL_ADOPTED)
 		return;
 	fast->rtt_at = tp->tcp_mstamp;
+	watch_or_rest(ctx, fast, tp);
 	if (is_round_due(fast, tp))
 		sample_sender(ctx, tp, fast);
 }

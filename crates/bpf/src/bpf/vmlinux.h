@@ -127,6 +127,7 @@ struct tcp_options_received {
 
 struct tcp_sock {
 	struct inet_connection_sock inet_conn;
+	__u16 advmss;
 	__u32 mss_cache;
 	__u64 tcp_mstamp;
 	__u32 snd_cwnd;

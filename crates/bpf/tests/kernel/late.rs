@@ -149,3 +149,33 @@ fn root_the_sweep_makes_the_record_of_a_silent_connection_and_leaves_busy_ones_o
     let flow = connection.flow(&scene.engine).unwrap();
     assert!(flow.set_send_buffer.is_some() && !flow.owned.send, "{flow:?}");
 }
+
+#[test]
+fn root_a_receiver_of_little_keeps_the_kernels_window_and_rests_until_more_comes() {
+    let Some(mut scene) = Scene::new() else { return };
+    let connection = scene.open();
+    // A message every millisecond: far enough apart that a receiver with a callback takes a sample of each.
+    let talk = |rounds| {
+        for _ in 0..rounds {
+            connection.send(100);
+            connection.receive(100);
+            thread::sleep(Duration::from_millis(1));
+        }
+        connection.flow(&scene.engine).unwrap()
+    };
+    // Once 16 KB have moved there is a record; 256 round trips later the receiver rests.
+    connection.send(20_000);
+    let watched = talk(100);
+    let rests = talk(200);
+    assert!(rests.set_window.is_none() && rests.set_receive_buffer.is_none(), "{rests:?}");
+    assert!(!options::buffer_lock(&connection.client).unwrap().receive);
+    let rested = talk(100);
+    let looks = [watched.looks, rested.looks - rests.looks];
+    assert!(looks[1] * 3 < looks[0], "{looks:?} looks in 100 round trips, watched and at rest");
+    // A sweep switches the callback on again.
+    scene.sweep();
+    connection.receive(LONG);
+    let flow = connection.flow(&scene.engine).unwrap();
+    assert!(flow.set_window.is_some(), "{flow:?}");
+    assert!(options::buffer_lock(&connection.client).unwrap().receive);
+}

@@ -282,12 +282,13 @@ fn root_after_a_burst_a_silent_connections_buffers_are_small_again() {
         let client = all.iter().find(|one| one.peer.port() == 5201);
         client.map_or((0, 0), |client| (client.mem.sndbuf, client.mem.rcvbuf))
     };
-    let grown = |(send, receive): (u32, u32)| send > 500_000 && receive > 300_000;
+    // The client receives a line for each burst, which needs no more than the kernel's first buffer.
+    let grown = |(send, _): (u32, u32)| send > 500_000;
     let mut bursts = 0;
     // Over loopback cwnd grows while both ends get the processor: one burst nearly always suffices.
     while !grown(limits()) {
         bursts += 1;
-        assert!(bursts <= 20, "the bursts have not grown them: {:?}", limits());
+        assert!(bursts <= 20, "the bursts have not grown it: {:?}", limits());
         server.write_all(b"\n").unwrap();
         server.read_exact(&mut vec![0; burst]).unwrap();
     }
