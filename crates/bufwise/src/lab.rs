@@ -81,7 +81,7 @@ pub(crate) struct PathArgs {
     #[expect(rustdoc::broken_intra_doc_links, reason = "the text of --help")]
     #[arg(long)]
     loss: Option<LossSpec>,
-    /// Largest extra delay of a packet, each direction; packets stay in order
+    /// Largest deviation of the delay, both ways, in each direction; packets stay in order
     #[arg(long, default_value = "0ms")]
     jitter: Nanos,
     /// Rate and one-way delay over time: lines of `SECONDS RATE [DELAY]`

@@ -164,7 +164,7 @@ pub struct PathSpec {
     pub policer: bool,
     /// Random loss, each direction.
     pub loss: Loss,
-    /// Largest extra delay of a packet, each direction; packets stay in order.
+    /// Largest deviation of the delay, both ways, in each direction; packets stay in order.
     pub jitter: Nanos,
     /// Whether jitter puts packets out of order.
     pub reorder: bool,

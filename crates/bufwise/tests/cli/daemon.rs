@@ -63,6 +63,11 @@ fn sizes_that_make_no_sense_and_a_file_that_cannot_be_read_again_are_refused() {
     daemon.args(["20", env!("CARGO_BIN_EXE_bufwise"), "daemon", "--config"]).arg(&fifo).args(nowhere);
     let error = only_error(&daemon.output().unwrap(), 2);
     assert!(error.contains("cannot read ") && error.contains("it is a FIFO"), "{error}");
+    let large = directory.path().join("large");
+    fs::write(&large, "#".repeat((1 << 20) + 1)).unwrap();
+    let large = large.to_str().unwrap();
+    let error = only_error(&run(&[&["daemon", "--config", large][..], &nowhere].concat()), 2);
+    assert!(error.contains("cannot read ") && error.contains("larger than 1 MiB"), "{error}");
 }
 
 #[test]

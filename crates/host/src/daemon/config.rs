@@ -26,7 +26,7 @@ use crate::tuner::sizes::{AtOnce, Budget, MaxConnections, SmallDocuments};
 
 /// The default file, which need not exist.
 const DEFAULT_FILE: &str = "/etc/bufwise/bufwise.toml";
-/// Largest part of a file that is read, in bytes.
+/// Largest file that is read, in bytes.
 const LARGEST_FILE: u64 = 1 << 20;
 
 /// Options that may be given as a flag or in the file. `None`: left open.
@@ -210,7 +210,12 @@ fn read(path: &Path) -> io::Result<String> {
         ));
     }
     let mut text = String::new();
-    file.take(LARGEST_FILE).read_to_string(&mut text)?;
+    if file.take(LARGEST_FILE + 1).read_to_string(&mut text)? as u64 > LARGEST_FILE {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "it is larger than 1 MiB, the most that is read",
+        ));
+    }
     Ok(text)
 }
 
