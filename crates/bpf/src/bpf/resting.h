@@ -22,13 +22,18 @@
 /* Flags of programs that read options; those of ours do for a while, when fit starts. */
 #define BW_READS_OPTIONS (BPF_SOCK_OPS_PARSE_ALL_HDR_OPT_CB_FLAG | BPF_SOCK_OPS_PARSE_UNKNOWN_HDR_OPT_CB_FLAG)
 
+/* Whether the share is less than the buffer. */
+static bool is_short(const struct tcp_sock *tp)
+{
+	return bw_times(control.window_level, 2) < tp->inet_conn.icsk_inet.sk.sk_rcvbuf;
+}
+
 /* Whether a receiver, after a sample, keeps the kernel's window. */
 static bool keeps_window(const struct bw_fast *fast, const struct bw_flow *f, const struct tcp_sock *tp)
 {
 	__u32 came = tp->bytes_received - fast->received;
 
-	return config.record_after && !f->set_rcvbuf && !f->set_clamp && came <= bw_little(tp->advmss) &&
-	       bw_times(control.window_level, 2) >= f->rcvbuf;
+	return config.record_after && !f->set_rcvbuf && !f->set_clamp && came <= bw_little(tp->advmss) && !is_short(tp);
 }
 
 /* Switches the callback for each segment off, or on again. */
@@ -40,10 +45,10 @@ static void watch_or_rest(struct bpf_sock_ops *ctx, struct bw_fast *fast, struct
 	if (!config.record_after)
 		return;
 	watch = bw_count_round(fast, tp->bytes_received, tp->advmss);
-	if (watch == BW_REST && !(flags & BW_READS_OPTIONS))
-		flags &= ~BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG;
-	else if (watch == BW_WATCH)
+	if (watch == BW_WATCH || is_short(tp))
 		flags |= wanted_callbacks();
+	else if (watch == BW_REST && !(flags & BW_READS_OPTIONS))
+		flags &= ~BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG;
 	if (flags != ctx->bpf_sock_ops_cb_flags)
 		bpf_sock_ops_cb_flags_set(ctx, flags);
 }

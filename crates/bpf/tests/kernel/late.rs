@@ -179,3 +179,23 @@ fn root_a_receiver_of_little_keeps_the_kernels_window_and_rests_until_more_comes
     assert!(flow.set_window.is_some(), "{flow:?}");
     assert!(options::buffer_lock(&connection.client).unwrap().receive);
 }
+
+#[test]
+fn root_a_share_that_is_less_than_the_buffer_reaches_a_receiver_at_rest() {
+    let Some(mut scene) = Scene::new() else { return };
+    let connection = scene.open();
+    connection.send(20_000);
+    for _ in 0..300 {
+        connection.send(100);
+        connection.receive(100);
+    }
+    let flow = connection.flow(&scene.engine).unwrap();
+    assert!(flow.set_receive_buffer.is_none(), "{flow:?}");
+    scene.engine.beat(Shares { window: Some(Bytes(20_000)), ..Shares::default() }).unwrap();
+    for _ in 0..3 {
+        connection.send(100);
+        connection.receive(100);
+    }
+    let flow = connection.flow(&scene.engine).unwrap();
+    assert!(flow.set_window.is_some(), "{flow:?}");
+}
