@@ -180,9 +180,13 @@ impl UserEngine {
         let there = |flow: &FlowState| self.connections.get(&flow.cookie).is_some_and(Watched::is_reached);
         let mut flows = self.flows();
         flows.retain(|flow| there(flow) && flow.is_touched());
-        let connections = &self.connections;
+        let (finder, connections) = (&mut self.finder, &self.connections);
         let released = release::release_each(flows, Means::Plain, || {
-            |flow: &FlowState| reach::at(connections.get(&flow.cookie)?.place, flow.cookie)
+            let places = finder.search(now().0).places;
+            move |flow: &FlowState| {
+                let inode = u64::from(connections.get(&flow.cookie)?.one.inode);
+                reach::at(*places.get(&inode)?, flow.cookie)
+            }
         });
         self.connections.clear();
         released
