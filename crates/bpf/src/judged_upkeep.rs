@@ -13,7 +13,7 @@ const SEND: u32 = 1;
 const RECEIVE: u32 = 2;
 
 unsafe extern "C" {
-    fn bufwise_is_more_than_little(fast: *const bw_fast, received: u32, advmss: u32) -> u32;
+    fn bufwise_is_burst(fast: *const bw_fast, received: u32, advmss: u32) -> u32;
     fn bufwise_count_round(fast: *mut bw_fast, received: u32, advmss: u32) -> u32;
     fn bufwise_is_window_due(fast: *const bw_fast, now: u64, window_clamp: u32) -> u32;
     fn bufwise_next_window(config: *const bw_config, flow: *const bw_flow, now: u64) -> u64;
@@ -280,7 +280,7 @@ fn a_receiver_rests_after_256_round_trips_with_an_initial_window_at_most() {
 fn more_than_a_little_is_due_at_once_where_no_window_is_set() {
     let due = |fast: bw_fast, received, advmss| {
         // SAFETY: the structure is that of fast.h and outlives the call.
-        unsafe { bufwise_is_more_than_little(&raw const fast, received, advmss) != 0 }
+        unsafe { bufwise_is_burst(&raw const fast, received, advmss) != 0 }
     };
     let fast = bw_fast { received: 500, ..bw_fast::default() };
     assert!(!due(fast, 10_500, 1_000) && due(fast, 10_501, 1_000));

@@ -179,25 +179,28 @@ BW_FN int bw_is_window_due(const struct bw_fast *g, __u64 now, __u32 window_clam
 	return now >= g->next_window || (g->clamp && window_clamp != g->clamp);
 }
 
-/* The most payload that is little for a round trip: what needs no window but the first, of a sender or of a receiver. */
-BW_FN __u32 bw_little(__u32 advmss)
+/*
+ * Whether more than a little has come since g->received was noted. Little is at most the first window of a sender, and of
+ * a receiver: a connection needs no other window for it.
+ */
+BW_FN int bw_is_more_than_little(const struct bw_fast *g, __u32 received, __u32 advmss)
 {
-	return bw_min(BW_INITIAL_WINDOW * bw_min(advmss, BW_FIRST_WINDOW), BW_FIRST_WINDOW);
+	return received - g->received > bw_min(BW_INITIAL_WINDOW * bw_min(advmss, BW_FIRST_WINDOW), BW_FIRST_WINDOW);
 }
 
 /* Whether a receiver whose window is not set has received more than a little: a sample is due. */
-BW_FN int bw_is_more_than_little(const struct bw_fast *g, __u32 received, __u32 advmss)
+BW_FN int bw_is_burst(const struct bw_fast *g, __u32 received, __u32 advmss)
 {
-	return !g->clamp && received - g->received > bw_little(advmss);
+	return !g->clamp && bw_is_more_than_little(g, received, advmss);
 }
 
-/* What becomes of the callback for each segment. */
+/* Whether a receiver goes on as before, needs the callback for each segment, or can do without it. */
 enum bw_watch { BW_WATCH_AS_BEFORE, BW_WATCH, BW_REST };
 
 /* At each round trip measured: counts round trips with little. */
 BW_FN enum bw_watch bw_count_round(struct bw_fast *g, __u32 received, __u32 advmss)
 {
-	int more = received - g->received > bw_little(advmss);
+	int more = bw_is_more_than_little(g, received, advmss);
 
 	g->received = received;
 	if (more || g->clamp) {

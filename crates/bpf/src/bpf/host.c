@@ -108,9 +108,9 @@ __u32 bufwise_is_window_due(const struct bw_fast *fast, __u64 now, __u32 window_
 	return bw_is_window_due(fast, now, window_clamp);
 }
 
-__u32 bufwise_is_more_than_little(const struct bw_fast *fast, __u32 received, __u32 advmss)
+__u32 bufwise_is_burst(const struct bw_fast *fast, __u32 received, __u32 advmss)
 {
-	return bw_is_more_than_little(fast, received, advmss);
+	return bw_is_burst(fast, received, advmss);
 }
 
 __u32 bufwise_count_round(struct bw_fast *fast, __u32 received, __u32 advmss)

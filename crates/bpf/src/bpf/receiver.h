@@ -174,7 +174,7 @@ static void sample_receiver(struct bpf_sock_ops *ctx, struct tcp_sock *tp, struc
 static bool is_burst(const struct bw_fast *fast, const struct tcp_sock *tp)
 {
 	return config.record_after && fast->next_window < BW_UNTIL_ADOPTED &&
-	       bw_is_more_than_little(fast, tp->bytes_received, tp->advmss);
+	       bw_is_burst(fast, tp->bytes_received, tp->advmss);
 }
 
 static void on_segment(struct bpf_sock_ops *ctx)

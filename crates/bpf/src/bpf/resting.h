@@ -31,9 +31,8 @@ static bool is_short(const struct tcp_sock *tp)
 /* Whether a receiver, after a sample, keeps the kernel's window. */
 static bool keeps_window(const struct bw_fast *fast, const struct bw_flow *f, const struct tcp_sock *tp)
 {
-	__u32 came = tp->bytes_received - fast->received;
-
-	return config.record_after && !f->set_rcvbuf && !f->set_clamp && came <= bw_little(tp->advmss) && !is_short(tp);
+	return config.record_after && !f->set_rcvbuf && !f->set_clamp && !is_short(tp) &&
+	       !bw_is_more_than_little(fast, tp->bytes_received, tp->advmss);
 }
 
 /* Switches the callback for each segment off, or on again. */
