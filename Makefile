@@ -84,6 +84,11 @@ packages-test: packages ## Install, upgrade and purge the .deb in a virtual mach
 	@scripts/install-packages cpio debian-archive-keyring kmod mmdebstrap qemu-system-x86 xz-utils
 	scripts/packages-test $(SUITE)
 
+.PHONY: papers
+papers: build ## Run the papers' experiments that docs/results/papers lacks, in full, and write their report (as root, six hours; ARGS="--budget 2h")
+	@scripts/install-packages iperf3 iproute2 nginx-light python3
+	scripts/papers target/release/bufwise docs/results/papers $(ARGS)
+
 # Minutes, or hours, that clients come and go.
 SOAK_MINUTES ?= 10
 SOAK_HOURS ?=

@@ -1,4 +1,4 @@
-//! What must hold for any bytes that a peer sends. Each function panics if it does not.
+//! Properties that hold for any bytes that a peer sends. Each function panics if its property does not.
 //!
 //! The fuzz targets beside this file search for such bytes; a test of `bufwise` (`tests/fuzz_seeds.rs`)
 //! runs the same functions over the seeds and over damaged copies of them.
@@ -25,7 +25,7 @@ fn pieces(data: &[u8]) -> (usize, &[u8]) {
     }
 }
 
-/// What a client makes of what a server sends: the same replies wherever the stream is cut, within bounds,
+/// A client's reading of a server's bytes: the same replies wherever the stream is cut, within bounds,
 /// and each the same again once it was encoded.
 pub fn reply(data: &[u8]) {
     let (piece, stream) = pieces(data);
@@ -52,7 +52,7 @@ fn one_reply(reply: &Reply) -> Reply {
     read
 }
 
-/// What a server makes of what a client sends: the same commands wherever the stream is cut, each the same
+/// A server's reading of a client's bytes: the same commands wherever the stream is cut, each the same
 /// again once it was encoded, and errors that repeat nothing.
 pub fn command(data: &[u8]) {
     let (piece, stream) = pieces(data);
@@ -98,7 +98,7 @@ fn lines(stream: &[u8], piece: usize) -> Vec<Result<Vec<u8>, WireError>> {
     read
 }
 
-/// What a client makes of a directory: entries within bounds, which can be listed again.
+/// A client's reading of a directory's listing: entries within bounds, which can be listed again.
 pub fn listing(data: &[u8]) {
     let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_795_314_600);
     for line in data.split(|byte| *byte == b'\n') {
@@ -136,7 +136,7 @@ fn within_bounds(entry: &Entry) {
     }
 }
 
-/// What a client makes of the replies that name ports, buffers and features, and a server of the arguments
+/// A client's reading of the replies that name ports, buffers and features, and a server of the arguments
 /// that do.
 pub fn address(data: &[u8]) {
     for line in data.split(|byte| *byte == b'\n') {
@@ -167,7 +167,7 @@ pub fn address(data: &[u8]) {
     assert!(features.hashes().len() >= usize::from(features.hash_selected().is_some()));
 }
 
-/// What a client makes of a server's sums: what it lists leads to a question that can be sent, and an answer to a sum that
+/// A client's reading of a server's sums: the list leads to a question that can be sent, and an answer to a sum that
 /// stands in it, or to none.
 pub fn checksum(data: &[u8]) {
     let lines: Vec<Vec<u8>> = data.split(|byte| *byte == b'\n').map(<[u8]>::to_vec).take(1_000).collect();
@@ -186,7 +186,7 @@ pub fn checksum(data: &[u8]) {
     }
 }
 
-/// What the probes' ends make of a datagram: a packet that encodes to the same bytes, or a rejection.
+/// Both ends' reading of a probe's datagram: a packet that encodes to the same bytes, or a rejection.
 pub fn packet(data: &[u8]) {
     // The token that the datagram claims, so that the checks behind the token's are reached.
     let claimed = data.get(8..24).and_then(|bytes| <[u8; 16]>::try_from(bytes).ok()).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What the fuzz targets run.
+//! The code that the fuzz targets run.
 
 pub mod checks;
 pub mod host;

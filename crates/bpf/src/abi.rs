@@ -25,7 +25,8 @@ pub(crate) use skeleton::types::{
     bw_reading, bw_sobas,
 };
 pub(crate) use skeleton::types::{
-    bw_config, bw_control, bw_flow, bw_match, bw_name, bw_network, bw_order, bw_ports, bw_swept, rodata,
+    bw_config, bw_control, bw_flow, bw_match, bw_name, bw_network, bw_order, bw_ports, bw_room, bw_swept,
+    rodata,
 };
 pub(crate) use skeleton::{FlowSkel, FlowSkelBuilder, OpenFlowSkel};
 
@@ -41,13 +42,14 @@ pub(crate) struct BwRequest {
 }
 
 /// `BW_LAYOUT`: the version of the structures.
-pub(crate) const LAYOUT: u32 = 10;
+pub(crate) const LAYOUT: u32 = 11;
 
-const _: () = assert!(size_of::<bw_flow>() == 1576);
+const _: () = assert!(size_of::<bw_flow>() == 1584);
 const _: () = assert!(size_of::<bw_config>() == 104);
 const _: () = assert!(size_of::<bw_control>() == 56);
 const _: () = assert!(size_of::<bw_swept>() == 40);
 const _: () = assert!(size_of::<bw_order>() == 16);
+const _: () = assert!(size_of::<bw_room>() == 16);
 const _: () = assert!(size_of::<BwRequest>() == 24);
 
 /// A structure of integers without padding: any bytes of its size are a value, and a value is only its bytes.

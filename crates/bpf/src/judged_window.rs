@@ -7,15 +7,19 @@ use std::collections::VecDeque;
 
 use proptest::prelude::*;
 
-use crate::abi::{bw_config, bw_fit_window, bw_flow};
+use crate::abi::{bw_config, bw_fit_window, bw_flow, bw_room};
 use crate::config::{Config, ReceiveRule};
+use crate::rules;
 
 const MSS: u64 = 1_448;
 const MAX: u64 = 64 << 20;
 /// `enum bw_fit_phase`.
 const START: u32 = 0;
 const RAMP: u32 = 1;
+const FOLLOW: u32 = 2;
 const OPEN: u32 = 3;
+/// `BW_ROOM_FORGOTTEN`, us.
+const TEN_MINUTES: u64 = 600_000_000;
 
 /// `struct bw_fit_window_sample`.
 #[repr(C)]
@@ -363,4 +367,47 @@ fn a_ramp_whose_trains_are_faster_leaves_the_window_open() {
     let spread: &[&[u64]] = &[&[&even[..], &even][..], &[&single[..]; 9]].concat();
     assert_eq!(after_trains(40_000, spread).phase, RAMP);
     assert_eq!(after_trains(46_000, spread).phase, OPEN);
+}
+
+/// Whether the next connection to a peer has room after `state`, a receiver with so many segments out of order.
+fn shows(room: &mut bw_room, state: bw_fit_window, out_of_order: u32, now: u64) -> bool {
+    let mut flow = bw_flow { out_of_order, fit_window: state, ..bw_flow::default() };
+    rules::learn_room(&mut flow, now, || room);
+    rules::learn_room(&mut flow, now + 1, || unreachable!("it shows the same once"));
+    rules::has_room(room, now)
+}
+
+fn ramp(ramp_rounds: u32) -> bw_fit_window {
+    bw_fit_window { phase: RAMP, ramp_rounds, ..bw_fit_window::default() }
+}
+
+/// A ramp that loses no segment shows room for ten minutes; a loss forbids it for an hour.
+#[test]
+fn room_is_forgotten_after_ten_minutes_and_a_loss_after_an_hour() {
+    let now = 1 << 40;
+    let mut room = bw_room::default();
+    assert!(!rules::has_room(&room, now) && !rules::has_room(&room, 1), "nothing is known");
+    assert!(shows(&mut room, ramp(3), 0, now));
+    assert!(rules::has_room(&room, now + TEN_MINUTES) && !rules::has_room(&room, now + TEN_MINUTES + 1));
+    assert!(!shows(&mut room, ramp(3), 1, now));
+    assert!(!shows(&mut room, ramp(3), 0, now + 6 * TEN_MINUTES));
+    assert!(shows(&mut room, ramp(3), 0, now + 6 * TEN_MINUTES + 1));
+}
+
+/// Nothing is shown by a ramp that has just begun, by a start, or by a window that was left open; a ramp of one round trip
+/// is judged by the first rate measured after it.
+#[test]
+fn a_ramp_shows_room_once_its_steps_have_arrived() {
+    let now = 1 << 40;
+    let taken = |state| shows(&mut bw_room::default(), state, 0, now);
+    let lost = |state| !shows(&mut bw_room { taken_at: now, lost_at: 0 }, state, 1, now);
+    let follow = |last_rate| bw_fit_window { phase: FOLLOW, last_rate, ..ramp(1) };
+    assert_eq!([ramp(2), ramp(3), follow(0), follow(1)].map(taken), [false, true, false, true]);
+    assert_eq!([ramp(1), ramp(3), follow(0), follow(1)].map(lost), [true; 4]);
+    let start = bw_fit_window { phase: START, ..ramp(0) };
+    let without_ramp = bw_fit_window { ramp_rounds: 0, ..follow(1) };
+    let open = bw_fit_window { phase: OPEN, ..ramp(3) };
+    for silent in [start, without_ramp, open] {
+        assert!(!taken(silent) && !lost(silent), "{silent:?}");
+    }
 }

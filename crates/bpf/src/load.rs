@@ -11,10 +11,13 @@ use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapHandle, OpenObject};
 
 use crate::abi::{FlowSkel, FlowSkelBuilder, OpenFlowSkel, bw_config, rodata};
-use crate::config::Config;
+use crate::config::{Config, ReceiveRule};
 use crate::error::{EngineError, refused};
 use crate::matching::Matching;
 use crate::refusal;
+
+/// Number of peers whose paths are remembered (`bpf/peers.h`), the latest ones: 0.4 MB of the kernel's memory.
+const PEERS: u32 = 4_096;
 
 /// The maps that user space or a second program needs.
 #[derive(Debug)]
@@ -102,6 +105,9 @@ fn open<'a>(
     }
     for map in [&mut open.maps.flows, &mut open.maps.orders] {
         map.set_max_entries(config.max_flows).map_err(refused("sizing a map"))?;
+    }
+    if config.receive == ReceiveRule::Fit {
+        open.maps.rooms.set_max_entries(PEERS).map_err(refused("sizing a map"))?;
     }
     Ok(open)
 }

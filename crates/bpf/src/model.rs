@@ -7,7 +7,7 @@
 use bufwise_policy::Policy;
 use bufwise_units::{Bytes, Decision, Micros, Rate, Sample};
 
-use crate::abi::{bw_config, bw_control, bw_flow};
+use crate::abi::{bw_config, bw_control, bw_flow, bw_room};
 use crate::config::{Config, ReceiveRule, SendRule};
 use crate::flow::{SobasState, number_of, sobas, word};
 use crate::rules::{self, NONE};
@@ -21,6 +21,7 @@ pub struct Model {
     config: bw_config,
     control: bw_control,
     flow: bw_flow,
+    room: bw_room,
     begun: bool,
 }
 
@@ -29,7 +30,21 @@ impl Model {
     #[must_use]
     pub fn new(config: &Config) -> Self {
         let control = bw_control { send_level: NONE, window_level: NONE, ..bw_control::default() };
-        Self { config: config.into(), control, flow: bw_flow::default(), begun: false }
+        let (flow, room) = (bw_flow::default(), bw_room::default());
+        Self { config: config.into(), control, flow, room, begun: false }
+    }
+
+    /// Sets whether an earlier connection has shown room on the peer's path (`peers.h`), before the first sample.
+    #[must_use]
+    pub fn with_room(mut self, has_room: bool) -> Self {
+        self.flow.fit_window.room = has_room.into();
+        self
+    }
+
+    /// Returns whether this connection has shown room to the next one.
+    #[must_use]
+    pub fn shows_room(&self) -> bool {
+        rules::has_room(&self.room, self.flow.sampled_at)
     }
 
     /// Sets the largest window of any connection; `None`: no bound.
@@ -106,6 +121,7 @@ impl Policy for Model {
         }
         if self.config.receive_rule != ReceiveRule::Kernel as u32 {
             let window = rules::decide_window(&self.config, &self.control, &mut self.flow, now.0, false);
+            rules::learn_room(&mut self.flow, now.0, || &mut self.room);
             decision.receive_window = Some(Bytes(self.within_the_buffer(window)));
         }
         decision

@@ -3,7 +3,7 @@
 
 #![expect(unsafe_code, reason = "calls C")]
 
-use crate::abi::{bw_config, bw_control, bw_flow, bw_order};
+use crate::abi::{bw_config, bw_control, bw_flow, bw_order, bw_room};
 
 /// "Leave the setting as it is", or "no bound".
 pub(crate) const NONE: u64 = u64::MAX;
@@ -65,6 +65,9 @@ unsafe extern "C" {
     ) -> u64;
     #[cfg(feature = "model")]
     fn bufwise_next_window(config: *const bw_config, flow: *const bw_flow, now: u64) -> u64;
+    fn bufwise_has_room(room: *const bw_room, now: u64) -> u32;
+    fn bufwise_room_news(flow: *const bw_flow) -> u32;
+    fn bufwise_room_learn(room: *mut bw_room, flow: *mut bw_flow, news: u32, now: u64);
     fn bufwise_memory_of_window(offered: u64, ratio: u32) -> u64;
     fn bufwise_decide_rcvbuf(
         config: *const bw_config,
@@ -185,6 +188,23 @@ pub(crate) fn decide_window(
 pub(crate) fn next_window(config: &bw_config, flow: &bw_flow, now: u64) -> u64 {
     // SAFETY: the structures are those of flow.h and outlive the call; C only reads them.
     unsafe { bufwise_next_window(config, flow, now) }
+}
+
+/// Returns whether the ramp of a new connection to a peer may have longer steps; `now` in microseconds.
+pub(crate) fn has_room(room: &bw_room, now: u64) -> bool {
+    // SAFETY: the structure is that of peers.h and outlives the call.
+    unsafe { bufwise_has_room(room, now) != 0 }
+}
+
+/// Remembers what the connection has shown of its peer's path since the last call. `remembered` is called only if there is
+/// news.
+pub(crate) fn learn_room<'a>(flow: &mut bw_flow, now: u64, remembered: impl FnOnce() -> &'a mut bw_room) {
+    // SAFETY: the structure is that of flow.h and outlives the call.
+    let news = unsafe { bufwise_room_news(flow) };
+    if news != 0 {
+        // SAFETY: the structures are those of flow.h and peers.h and outlive the call; C keeps no pointer.
+        unsafe { bufwise_room_learn(remembered(), flow, news, now) }
+    }
 }
 
 /// Returns the memory for a window that the peer may fill; `ratio` as in `scaling_ratio`, 0: unknown.

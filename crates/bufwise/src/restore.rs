@@ -16,7 +16,7 @@ use crate::output;
 /// Put back what bufwise has changed on this host: a running daemon is asked to give everything back and to tune no
 /// more until it is reloaded; without one, what a killed daemon or run has left is cleared.
 ///
-/// Nothing that belongs to a running `bufwise run` is touched.
+/// Settings of a running `bufwise run` stay.
 #[derive(Debug, Args)]
 pub(crate) struct RestoreArgs {
     /// The daemon's control socket; default the one that /etc/bufwise/bufwise.toml names or /run/bufwise/control, which need

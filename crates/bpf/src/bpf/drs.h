@@ -2,7 +2,7 @@
 /*
  * DRS: the receive window from what arrives in a round trip.
  *
- * Problem: a receiver sees neither the sender's window nor the path. What arrives in one round trip is what the sender
+ * Problem: a receiver sees neither the sender's window nor the path. The bytes that arrive in one round trip are what the sender
  * had under way one round trip earlier.
  * Source: Fisk 2000, sections 6 and 7.
  * Terms: sizes are payload bytes, times microseconds. A measurement is what arrived in one round trip.

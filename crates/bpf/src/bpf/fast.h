@@ -42,8 +42,6 @@
 #define BW_INITIAL_SNDBUF (128U << 10)
 /* fit at the receiver stops timing trains after so many segments without a useful one. */
 #define BW_FIT_WINDOW_SEGMENTS_SEEN 4096
-/* Initial window of RFC 6928, segments. */
-#define BW_INITIAL_WINDOW 10
 /* The first window that a receiver offers (bytes). */
 #define BW_FIRST_WINDOW 65535
 /* After so many round trips with little a receiver rests: more than the talk that precedes the data of ssh or git. */
@@ -96,6 +94,12 @@ struct bw_newcomer {
 	__u32 rcvbuf;
 };
 
+/* Whether the receive share is less than the buffer (memory). */
+BW_FN int bw_is_window_short(const volatile struct bw_control *all, __u64 rcvbuf)
+{
+	return bw_times(all->window_level, 2) < rcvbuf;
+}
+
 /*
  * Whether a new connection needs a record: it has moved config.record_after in one direction, or a share is less than a
  * buffer that the kernel gives it.
@@ -105,7 +109,7 @@ BW_FN int bw_is_record_due(const volatile struct bw_config *c, const volatile st
 {
 	if (v->acked >= c->record_after || v->received >= c->record_after || all->pressure)
 		return 1;
-	return all->send_level < bw_max(v->sndbuf, BW_INITIAL_SNDBUF) || bw_times(all->window_level, 2) < v->rcvbuf;
+	return all->send_level < bw_max(v->sndbuf, BW_INITIAL_SNDBUF) || bw_is_window_short(all, v->rcvbuf);
 }
 
 /* Whether the queue has become empty, or has changed by more than a factor of two and one buffer. */

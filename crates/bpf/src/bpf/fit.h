@@ -181,7 +181,7 @@ BW_FN void bw_fit_descend(struct bw_fit *s, const struct bw_fit_sample *x, __u64
 }
 
 /*
- * Returns the step upwards (bytes per second): a part of C', times the square of C' / roof. That quotient counts as at
+ * Returns the step upwards (bytes per second): a part of C', times the square of C' / roof. The quotient counts as at
  * least 1 and at most BW_FIT_LARGEST_HELP.
  */
 BW_FN __u64 bw_fit_step(const struct bw_fit *s)

@@ -9,9 +9,8 @@
 #include "drs.h"
 #include "fit.h"
 
-/* The kernel's first window, and the segments of a sender's (RFC 6928). */
+/* The kernel's first window. */
 #define BW_FIT_WINDOW_FIRST 65536
-#define BW_FIT_WINDOW_INITIAL 10
 /* Segments of the smallest window. */
 #define BW_FIT_WINDOW_LEAST 4
 /* The margin where R differs from round to round: so many times that, and at most (1024ths). */
@@ -55,6 +54,9 @@
 #define BW_FIT_WINDOW_BURST 2
 /* Beside others' queue the window is larger by this part than what was under way. */
 #define BW_FIT_WINDOW_OPEN 4
+
+/* What a ramp has shown of the queue: it took the steps, or lost segments of them. */
+enum bw_room_shown { BW_ROOM_UNKNOWN, BW_ROOM_TAKEN, BW_ROOM_LOST };
 
 struct bw_fit_window {
 	/* The window (payload); 0: bw_fit_window_unbound(). */
@@ -151,7 +153,12 @@ struct bw_fit_window {
 	__u32 below;
 	/* In the start: the shortest round trip (us) since R is what it is. */
 	__u32 steady_rtt;
-	__u32 unused;
+	/* Steps of the ramp are twice as long: earlier connections have shown that the queue has room for them (peers.h). */
+	__u32 room;
+	/* Round trips of the ramp so far, the present one included; 0: there was none, or it told nothing. */
+	__u32 ramp_rounds;
+	/* enum bw_room_shown: what the ramp has shown so far. */
+	__u32 shown;
 };
 
 struct bw_fit_window_sample {
@@ -271,16 +278,17 @@ BW_FN void bw_fit_window_enter_follow(struct bw_fit_window *s, const struct bw_f
 	s->anchor_rate = 0;
 	s->noise = 0;
 	s->last_rate = 0;
-	s->rest = BW_FIT_WINDOW_REST;
 	s->below = 0;
-	/* A trial begins below the usual margin, and need not pass it by much. */
-	bw_fit_window_begin_trial(s);
-	bw_fit_window_set(s, (bw_fit_window_need(s, x, s->known) + bw_fit_window_target(s, x, s->known)) / 2, x);
-	/* The start has overflowed the queue: it has no room for a trial. */
 	if (x->out_of_order) {
+		/* The start has overflowed the queue: it has no room for a trial. */
 		s->trial = 0;
 		s->rest = BW_FIT_WINDOW_LONG_REST;
 		bw_fit_window_set(s, bw_fit_window_target(s, x, s->known), x);
+	} else {
+		/* A trial begins below the usual margin, and need not pass it by much. */
+		bw_fit_window_begin_trial(s);
+		s->rest = BW_FIT_WINDOW_REST;
+		bw_fit_window_set(s, (bw_fit_window_need(s, x, s->known) + bw_fit_window_target(s, x, s->known)) / 2, x);
 	}
 	bw_fit_window_begin_round(s, x);
 }
@@ -390,7 +398,7 @@ BW_FN int bw_fit_window_is_evident(const struct bw_fit_window *s, const struct b
 BW_FN __u64 bw_fit_window_first(const struct bw_fit_window_sample *x)
 {
 	__u64 received = bw_min(x->received, BW_MOST_BYTES), largest = bw_min(x->largest, BW_MOST_BYTES);
-	__u64 doubled = received + bw_max(largest, BW_FIT_WINDOW_INITIAL * bw_segment(x->mss));
+	__u64 doubled = received + bw_max(largest, BW_INITIAL_WINDOW * bw_segment(x->mss));
 	__u64 drs = bw_min(x->drs, BW_MOST_BYTES) * bw_fit_window_round_trip(x) / bw_max(x->rtt, 1);
 
 	doubled = bw_max(doubled, bw_less(BW_FIT_WINDOW_FIRST, received));
@@ -419,7 +427,8 @@ BW_FN __u64 bw_fit_window_step(const struct bw_fit_window *s, const struct bw_fi
 
 	step = product / 1024 * bw_max(1024 * bw_min(x->rtt, BW_LONGEST) / BW_FIT_WINDOW_RAMP, BW_FIT_WINDOW_SMALLEST_STEP);
 	step = bw_min(bw_max(step, BW_FIT_WINDOW_ANY_QUEUE), product / 1024 * BW_FIT_WINDOW_LARGEST_STEP);
-	return bw_max(bw_less(step, BW_FIT_WINDOW_BURST * mss), BW_FIT_WINDOW_INITIAL * mss);
+	step <<= s->room & 1;
+	return bw_max(bw_less(step, BW_FIT_WINDOW_BURST * mss), BW_INITIAL_WINDOW * mss);
 }
 
 BW_FN void bw_fit_window_begin_ramp(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
@@ -435,6 +444,7 @@ BW_FN void bw_fit_window_begin_ramp(struct bw_fit_window *s, const struct bw_fit
 	s->arrived = under_way;
 	s->known = s->window;
 	s->stuck = 0;
+	s->ramp_rounds = 1;
 	bw_fit_window_begin_round(s, x);
 }
 
@@ -507,6 +517,7 @@ BW_FN int bw_fit_window_is_full(struct bw_fit_window *s, const struct bw_fit_win
 	bw_fit_window_lengthen(s, x, arrived, step);
 	s->arrived = arrived;
 	s->known = s->window;
+	s->ramp_rounds++;
 	bw_fit_window_begin_round(s, x);
 	return s->stuck >= 2;
 }
@@ -529,6 +540,6 @@ BW_FN void bw_fit_window_ramp(struct bw_fit_window *s, const struct bw_fit_windo
 		bw_fit_window_enter_follow(s, x, s->capacity);
 }
 
-_Static_assert(sizeof(struct bw_fit_window) == 328, "the Rust twin has 328 bytes");
+_Static_assert(sizeof(struct bw_fit_window) == 336, "the Rust twin has 336 bytes");
 
 #endif

@@ -224,6 +224,7 @@ BW_FN int bw_fit_window_is_doubtful(const struct bw_fit_window *s, const struct 
 BW_FN void bw_fit_window_abandon_ramp(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
 	s->mean_rate = bw_rate(s->arrived, x->rtt);
+	s->ramp_rounds = 0;
 	bw_fit_window_open(s, x);
 	bw_fit_window_begin_round(s, x);
 }

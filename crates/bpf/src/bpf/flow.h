@@ -17,11 +17,12 @@
 #include "fit.h"
 #include "fit_window.h"
 #include "losses.h"
+#include "peers.h"
 #include "send.h"
 #include "sobas.h"
 
 /* Version of the layout. Raise it when a field of bw_flow moves: programs left behind may be of another version. */
-#define BW_LAYOUT 10
+#define BW_LAYOUT 11
 
 /* Configuration, constant once the programs are loaded. */
 struct bw_config {
@@ -258,7 +259,7 @@ struct bw_request {
 	__u32 unused;
 };
 
-_Static_assert(sizeof(struct bw_flow) == 1576, "the Rust twin has 1576 bytes");
+_Static_assert(sizeof(struct bw_flow) == 1584, "the Rust twin has 1584 bytes");
 _Static_assert(sizeof(struct bw_config) == 104, "the Rust twin has 104 bytes");
 _Static_assert(sizeof(struct bw_control) == 56, "the Rust twin has 56 bytes");
 _Static_assert(sizeof(struct bw_order) == 16, "the Rust twin has 16 bytes");

@@ -86,6 +86,14 @@ struct {
 	__type(value, __u32);
 } watched SEC(".maps");
 
+/* What is remembered of peers (peers.h), of the latest ones; one entry where no rule asks. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct bw_peer);
+	__type(value, struct bw_room);
+} rooms SEC(".maps");
+
 /* Counts of the running sweep. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

@@ -22,6 +22,8 @@
 
 /* Payload of a full segment where the sample has none (bytes). */
 #define BW_MSS 1448
+/* A sender's initial window (RFC 6928, segments). */
+#define BW_INITIAL_WINDOW 10
 /* Longest time that enters a product (us): 134 s. */
 #define BW_LONGEST (1ULL << 27)
 /* Most bytes that enter a product: 64 GiB; times 10^6 they stay below 2^56. */

@@ -107,6 +107,28 @@ __noinline __u64 fit_offer(__u64 cookie, __u64 now, __u64 drs)
 	return f ? bw_fit_part_offer(&config, f, now, drs) : drs;
 }
 
+/* Remembers what the ramp has shown of the peer's path. */
+__noinline int learn_room(__u64 cookie, __u64 now)
+{
+	struct bw_flow *f = bpf_map_lookup_elem(&flows, &cookie);
+	struct bw_room fresh = {}, *r;
+	enum bw_room_shown news;
+	struct bw_peer peer;
+
+	news = f ? bw_room_news(&f->fit_window, f->out_of_order) : BW_ROOM_UNKNOWN;
+	if (!f || news == BW_ROOM_UNKNOWN)
+		return 0;
+	fill_peer(&peer, f);
+	r = bpf_map_lookup_elem(&rooms, &peer);
+	if (r) {
+		bw_room_learn(r, &f->fit_window, news, now);
+		return 0;
+	}
+	bw_room_learn(&fresh, &f->fit_window, news, now);
+	bpf_map_update_elem(&rooms, &peer, &fresh, BPF_ANY);
+	return 0;
+}
+
 /* The receive rule's window (payload), before the share; as bw_decide_window() in rules.h. */
 static __u64 receive_window(const struct bw_flow *f, __u64 cookie, __u64 now)
 {
@@ -123,6 +145,7 @@ static __u64 receive_window(const struct bw_flow *f, __u64 cookie, __u64 now)
 			seen = fit_look(cookie, now, drs);
 			if (seen && fit_judge(cookie, now, drs, seen > 1))
 				fit_follow(cookie, now, drs);
+			learn_room(cookie, now);
 		}
 		return fit_offer(cookie, now, drs);
 	}

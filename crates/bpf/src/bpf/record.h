@@ -57,6 +57,28 @@ static bool is_initiator(const struct tcp_sock *tp)
 	       tp->bytes_acked + (tp->snd_nxt - tp->snd_una) > tp->bytes_sent - tp->bytes_retrans;
 }
 
+static void fill_peer(struct bw_peer *peer, const struct bw_flow *f)
+{
+	peer->ip[0] = f->remote_ip[0];
+	peer->ip[1] = f->remote_ip[1];
+	peer->ip[2] = f->remote_ip[2];
+	peer->ip[3] = f->remote_ip[3];
+	peer->netns = f->netns;
+}
+
+/* Whether earlier connections have shown room on the peer's path. */
+static __u32 remembered_room(const struct bw_flow *f, __u64 now)
+{
+	struct bw_peer peer;
+	struct bw_room *r;
+
+	if (config.receive_rule != BW_RECEIVE_FIT)
+		return 0;
+	fill_peer(&peer, f);
+	r = bpf_map_lookup_elem(&rooms, &peer);
+	return r ? bw_has_room(r, now) : 0;
+}
+
 /* Makes the record of a connection; NULL if the map is full: the kernel then sizes the connection. */
 static struct bw_flow *remember(__u64 cookie, struct tcp_sock *tp, __u64 now)
 {
@@ -86,6 +108,7 @@ static struct bw_flow *remember(__u64 cookie, struct tcp_sock *tp, __u64 now)
 	if (!config.take_over)
 		f->owned = f->found_locks;
 	bw_rules_begin(&config, f);
+	f->fit_window.room = remembered_room(f, now);
 	return f;
 }
 

@@ -25,7 +25,7 @@
 /* Whether the share is less than the buffer. */
 static bool is_short(const struct tcp_sock *tp)
 {
-	return bw_times(control.window_level, 2) < tp->inet_conn.icsk_inet.sk.sk_rcvbuf;
+	return bw_is_window_short(&control, tp->inet_conn.icsk_inet.sk.sk_rcvbuf);
 }
 
 /* Whether a receiver, after a sample, keeps the kernel's window. */

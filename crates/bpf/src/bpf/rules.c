@@ -69,6 +69,21 @@ __u64 bufwise_decide_window(const struct bw_config *config, const struct bw_cont
 	return bw_shared_window(all, flow, bw_decide_window(config, flow, now), stale);
 }
 
+__u32 bufwise_has_room(const struct bw_room *room, __u64 now)
+{
+	return bw_has_room(room, now);
+}
+
+__u32 bufwise_room_news(const struct bw_flow *flow)
+{
+	return bw_room_news(&flow->fit_window, flow->out_of_order);
+}
+
+void bufwise_room_learn(struct bw_room *room, struct bw_flow *flow, __u32 news, __u64 now)
+{
+	bw_room_learn(room, &flow->fit_window, news, now);
+}
+
 __u64 bufwise_memory_of_window(__u64 offered, __u32 ratio)
 {
 	return bw_memory_of_window(offered, ratio);

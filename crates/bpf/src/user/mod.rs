@@ -27,7 +27,7 @@ use nix::sys::prctl;
 use nix::time::{ClockId, clock_gettime};
 use socket2::{Protocol, SockRef};
 
-use crate::abi::{bw_config, bw_control, bw_flow, bw_order};
+use crate::abi::{bw_config, bw_control, bw_flow, bw_order, bw_room};
 use crate::clock::now;
 use crate::config::Config;
 use crate::engine::{Order, Shares};
@@ -44,6 +44,8 @@ use sockets::Finder;
 /// Number of searches without the socket after which it counts as closed: it may pass from one process to another
 /// meanwhile.
 const MISSED: u32 = 2;
+/// Largest number of peers whose paths are remembered; with one more all are forgotten.
+const PEERS: usize = 1_024;
 
 /// Sizes the connections of the calling process's children and of all that descend from them, or its own.
 #[derive(Debug)]
@@ -51,6 +53,8 @@ pub struct UserEngine {
     config: bw_config,
     control: bw_control,
     orders: HashMap<u64, bw_order>,
+    /// What connections have shown of their peers' paths, by address.
+    rooms: HashMap<[u32; 4], bw_room>,
     /// Connections by cookie.
     connections: BTreeMap<u64, Watched>,
     /// Inodes of sockets that are not connections and never become one.
@@ -98,6 +102,7 @@ impl UserEngine {
             config: config.into(),
             control: bw_control::default(),
             orders: HashMap::new(),
+            rooms: HashMap::new(),
             connections: BTreeMap::new(),
             no_connections: HashSet::new(),
             met: HashSet::new(),
@@ -241,6 +246,8 @@ impl UserEngine {
         let Ok(lock) = lock else { return };
         let mut flow = sizing::take(&self.config, &one, 0, lock, at);
         flow.paced = self.may_be_paced.into();
+        let has_room = self.rooms.get(&flow.remote_ip).is_some_and(|room| rules::has_room(room, at));
+        flow.fit_window.room = has_room.into();
         let mut watched = Watched { flow, one, place, schedule: Schedule::new(at), missed: 0 };
         // Rules that depend only on a size or a share apply from the start.
         self.sizing(&mut watched, &socket).decide(at);
@@ -257,6 +264,13 @@ impl UserEngine {
                 watched.missed = 1;
                 self.search.hasten(at);
             }
+            let (rooms, peer) = (&mut self.rooms, watched.flow.remote_ip);
+            rules::learn_room(&mut watched.flow, at, || {
+                if rooms.len() == PEERS && !rooms.contains_key(&peer) {
+                    rooms.clear();
+                }
+                rooms.entry(peer).or_default()
+            });
             self.connections.insert(cookie, watched);
         }
     }

@@ -18,7 +18,7 @@ use bufwise_units::Bytes;
 use nix::sched::{CloneFlags, setns, unshare};
 use socket2::SockRef;
 
-/// Whatever should happen at once has happened by then, on a busy machine too. `BUFWISE_TEST_PATIENCE` multiplies it: an
+/// An event that should happen at once has happened by then, on a busy machine too. `BUFWISE_TEST_PATIENCE` multiplies it: an
 /// emulated machine is slower by far.
 pub(crate) fn patience() -> Duration {
     let times = std::env::var("BUFWISE_TEST_PATIENCE").ok().and_then(|times| times.parse().ok());

@@ -8,7 +8,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use bufwise_lab::document;
 use bufwise_lab::experiments::{
-    Experiment, ExperimentResult, Options, Reported, SAMPLES, Samples, Shard, catalogue, run,
+    Experiment, ExperimentResult, Options, Reported, SAMPLES, Samples, Shard, catalogue, file_name, finished,
+    run,
 };
 use clap::Args;
 
@@ -74,7 +75,7 @@ pub(super) fn duration(seconds: u32) -> String {
 /// Runs experiments over emulated paths with the real kernel, and holds the medians against their targets.
 ///
 /// A paper's figures stand beside: reproduced, partly, not reproduced, no longer true (it rests on kernels as they were),
-/// or none where no run was valid. That is no target, and does not change the exit status.
+/// or none where no run was valid. This verdict is no target, and does not change the exit status.
 ///
 /// A file FILE.toml describes an experiment of one's own (`bufwise lab show ID` prints one); what it expects must be met, or
 /// the exit status is 1 as well.
@@ -112,6 +113,9 @@ pub(crate) struct RunArgs {
     /// Write what came out of each experiment into ID.json (of a part: ID-K-of-N.json) in this directory, and one run of each method over time into samples/ID.json; surveys go on from what they find there
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Leave out experiments that --out DIR has already, whole and in this form; their results count as if run now
+    #[arg(long, requires = "out")]
+    resume: bool,
     /// Write everything into this file; - for standard output
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -127,6 +131,9 @@ impl RunArgs {
                 output::note(&format!("no case is in shard {shard}\n"));
             }
         }
+        let program = std::env::current_exe().context("cannot find this program's own file")?;
+        let options = Options { program, quick: self.quick, repeat: self.repeat, out: self.out.clone() };
+        let mut results = if self.resume { self.finished(&mut experiments, &options)? } else { Vec::new() };
         let seconds = |experiment: &Experiment| experiment.seconds(self.quick, self.repeat);
         let rest = Rest::of(self.budget, &mut experiments, seconds)?;
         if let Some(json) = &self.json {
@@ -135,9 +142,6 @@ impl RunArgs {
         if let Some(out) = &self.out {
             fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
         }
-        let program = std::env::current_exe().context("cannot find this program's own file")?;
-        let options = Options { program, quick: self.quick, repeat: self.repeat, out: self.out.clone() };
-        let mut results = Vec::new();
         let mut bar = Bar::new(experiments.iter().map(seconds).fold(0, u32::saturating_add));
         for experiment in &experiments {
             if !rest.allows(seconds(experiment)) {
@@ -165,6 +169,24 @@ impl RunArgs {
         Ok(if results.iter().all(met) { 0 } else { FAILED })
     }
 
+    /// Takes those out of `experiments` that --out has already; returns their results.
+    fn finished(
+        &self,
+        experiments: &mut Vec<Experiment>,
+        options: &Options,
+    ) -> Result<Vec<ExperimentResult>> {
+        let mut results = Vec::new();
+        for experiment in std::mem::take(experiments) {
+            let Some(result) = finished(&experiment, self.shard, options)? else {
+                experiments.push(experiment);
+                continue;
+            };
+            output::note(&format!("{}: is there already; without --resume it runs again\n", experiment.id));
+            results.push(result);
+        }
+        Ok(results)
+    }
+
     /// Returns the requested experiments (of the catalogue, in its order, then of files) and the names of those from
     /// files.
     fn experiments(&self) -> Result<(Vec<Experiment>, Vec<String>), Failure> {
@@ -190,8 +212,7 @@ impl RunArgs {
 
     fn tell(&self, result: &ExperimentResult) -> Result<()> {
         if let Some(out) = &self.out {
-            let whole = || format!("{}.json", result.id);
-            let name = self.shard.map_or_else(whole, |shard| shard.file_name(&result.id));
+            let name = file_name(&result.id, self.shard);
             output::json(&out.join(&name), result)?;
             if let Some(samples) = Samples::of(result) {
                 let place = out.join(SAMPLES);

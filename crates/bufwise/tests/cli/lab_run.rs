@@ -262,6 +262,11 @@ fn root_documents_take_the_round_trips_that_their_window_says() {
     assert!(shown.contains("met          8 KB: response of `window of 10`"), "{shown}");
     let report = text(&run(&["lab", "report", path]).stdout);
     assert!(report.contains("| [sabt-fig10](#sabt-fig10) |") && report.contains("4 of 4"), "{report}");
+    let again = run(&["lab", "run", "sabt-fig10", "--quick", "--out", path, "--resume", "--json", "-"]);
+    assert_eq!(again.status.code(), Some(0));
+    assert_eq!(text(&again.stderr), "sabt-fig10: is there already; without --resume it runs again\n");
+    let results = serde_json::from_slice::<Value>(&again.stdout).unwrap();
+    assert_eq!(results[0]["ran"], result["ran"], "it was not measured again");
 }
 
 #[test]

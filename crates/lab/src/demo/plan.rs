@@ -21,7 +21,7 @@ const TIME: Duration = Duration::from_secs(15);
 const QUICK_TIME: Duration = Duration::from_secs(6);
 /// Extra time that the programs have, to start, and to empty a queue at the end.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Command that runs what follows without any privilege, as another user. That user may not be able to reach the
+/// Command that runs what follows without any privilege, as another user. The other user may not be able to reach the
 /// program by its path, hence the descriptor.
 const AS_NOBODY: &str =
     "setpriv --reuid=65534 --regid=65534 --clear-groups --inh-caps=-all -- /proc/self/fd/9";

@@ -58,7 +58,7 @@ pub use file::{FileError, LARGEST_FILE, Policies, outline, parse, show};
 pub use heat::{HeatMapError, draw as heat_maps};
 pub(crate) use heat::{map as heat_map, methods as maps};
 pub(crate) use kept::plain;
-pub use kept::{KeptError, unfinished};
+pub use kept::{KeptError, finished, unfinished};
 pub use markdown::write as markdown;
 pub use model::{
     Agreement, Amount, Bound, Case, Claim, Comparison, Experiment, Flow, Ftp, MAX_CONNECTIONS, Method,
@@ -74,7 +74,7 @@ pub(crate) use samples::tests::with_samples;
 pub use samples::{SAMPLES, Samples};
 pub use script::Commands;
 pub(crate) use script::quoted;
-pub use shard::{ParseShardError, Shard, join};
+pub use shard::{ParseShardError, Shard, file_name, join};
 pub(crate) use summary::tables;
 pub(crate) use table::Table;
 

@@ -173,6 +173,15 @@ impl ExperimentResult {
         self.reported = reported::compare(experiment, &self.cases);
     }
 
+    /// Whether it was measured as `wanted`, which has no runs, would be: the same kernel, form, cases, paths, commands and
+    /// settings, and as many repetitions at least.
+    pub(super) fn covers(&self, wanted: &Self) -> bool {
+        let form = |one: &Self| (one.kernel.clone(), one.quick, one.cases.len());
+        form(self) == form(wanted)
+            && self.repeat >= wanted.repeat
+            && self.cases.iter().zip(&wanted.cases).all(|(case, wanted)| case.covers(wanted))
+    }
+
     /// Whether every target that could be judged was met; for a survey, whether every target was.
     #[must_use]
     pub fn met(&self) -> bool {
@@ -244,6 +253,13 @@ impl CaseResult {
             needed: if experiment.survey { experiment.repeat(case, quick, asked) } else { 0 },
             cell: case.setup.cell,
         }
+    }
+
+    /// Whether it has runs of every method of `wanted`, over the same paths.
+    fn covers(&self, wanted: &Self) -> bool {
+        let has = |(method, wanted): (&MethodResult, _)| method.runs_as(wanted) && !method.runs.is_empty();
+        (&self.name, &self.paths, self.methods.len()) == (&wanted.name, &wanted.paths, wanted.methods.len())
+            && self.methods.iter().zip(&wanted.methods).all(has)
     }
 
     /// Returns the result of a method, if it ran in this case.

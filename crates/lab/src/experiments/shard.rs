@@ -76,12 +76,13 @@ impl Shard {
         experiment.targets.retain(|target| !matches!(target.bound, Bound::EarlierThan(..)));
         experiment
     }
+}
 
-    /// Returns the name of its result's file beside those of the other parts.
-    #[must_use]
-    pub fn file_name(self, id: &str) -> String {
-        format!("{id}-{}-of-{}.json", self.number, self.of)
-    }
+/// Returns the name of the file with the result of an experiment, or of a part of it.
+#[must_use]
+pub fn file_name(id: &str, shard: Option<Shard>) -> String {
+    let part = |shard: Shard| format!("{id}-{}-of-{}.json", shard.number, shard.of);
+    shard.map_or_else(|| format!("{id}.json"), part)
 }
 
 /// Joins results of the same experiment that have no case in common: parts of it, or the results of different machines
@@ -170,7 +171,7 @@ fn missing(parts: &[ExperimentResult]) -> Vec<String> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::collections::BTreeMap;
 
     use super::super::catalogue;
@@ -178,12 +179,12 @@ mod tests {
     use super::super::result::RunResult;
     use super::*;
 
-    fn experiment() -> Experiment {
+    pub(in super::super) fn experiment() -> Experiment {
         catalogue().into_iter().find(|experiment| experiment.id == "sabt-fig5").unwrap()
     }
 
     /// Returns a result of `experiment` whose runs all had the same rate.
-    fn result(experiment: &Experiment, shard: Option<Shard>) -> ExperimentResult {
+    pub(in super::super) fn result(experiment: &Experiment, shard: Option<Shard>) -> ExperimentResult {
         let mut result = ExperimentResult::new(experiment, false, Some(1), None);
         for method in result.cases.iter_mut().flat_map(|case| &mut case.methods) {
             let values = BTreeMap::from([(Quantity::GoodputBps, 1e6)]);
@@ -209,7 +210,11 @@ mod tests {
     #[test]
     fn parts_read_as_they_are_written() {
         let shard: Shard = "2/3".parse().unwrap();
-        assert_eq!((shard.to_string().as_str(), shard.file_name("x").as_str()), ("2/3", "x-2-of-3.json"));
+        assert_eq!(
+            (shard.to_string().as_str(), file_name("x", Some(shard)).as_str()),
+            ("2/3", "x-2-of-3.json")
+        );
+        assert_eq!(file_name("x", None), "x.json");
         for wrong in ["", "2", "0/2", "3/2", "1/0", "a/b", "-1/2", "1/2/3"] {
             assert!(wrong.parse::<Shard>().unwrap_err().to_string().contains("K/N"), "{wrong}");
         }

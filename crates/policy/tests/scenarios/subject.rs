@@ -67,11 +67,17 @@ pub(crate) enum Variant {
 pub(crate) struct Subject {
     kind: PolicyKind,
     variant: Variant,
+    /// Whether the engine remembers room on the peer's path.
+    has_room: bool,
 }
 
 impl Subject {
     pub(crate) const fn of(kind: PolicyKind) -> Self {
-        Self { kind, variant: Variant::Plain }
+        Self { kind, variant: Variant::Plain, has_room: false }
+    }
+
+    pub(crate) const fn with_room(self) -> Self {
+        Self { has_room: true, ..self }
     }
 
     pub(crate) const fn with(self, variant: Variant) -> Self {
@@ -215,7 +221,7 @@ impl Subject {
         let alone = self.is_at_sender();
         (!alone && matches!(self.kind.side(), Side::Receive | Side::Both)).then(|| {
             if self.is_engine() {
-                return ReceiveSide::Engine(Box::new(Model::new(&self.engine())));
+                return ReceiveSide::Engine(Box::new(Model::new(&self.engine()).with_room(self.has_room)));
             }
             ReceiveSide::Policy(self.build())
         })

@@ -43,6 +43,14 @@ impl ReceiveSide {
         }
     }
 
+    /// Whether the engine remembers room on the peer's path.
+    pub(crate) fn shows_room(&self) -> bool {
+        match self {
+            Self::Policy(_) => false,
+            Self::Engine(model) => model.shows_room(),
+        }
+    }
+
     /// Time at which the engine requests its next sample; `None`: not an engine.
     pub(crate) fn next_sample(&self, now: Micros) -> Option<Micros> {
         match self {
