@@ -44,7 +44,7 @@ pub(crate) struct BwRequest {
 /// `BW_LAYOUT`: the version of the structures.
 pub(crate) const LAYOUT: u32 = 11;
 
-const _: () = assert!(size_of::<bw_flow>() == 1584);
+const _: () = assert!(size_of::<bw_flow>() == 1592);
 const _: () = assert!(size_of::<bw_config>() == 104);
 const _: () = assert!(size_of::<bw_control>() == 56);
 const _: () = assert!(size_of::<bw_swept>() == 40);

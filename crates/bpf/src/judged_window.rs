@@ -369,6 +369,28 @@ fn a_ramp_whose_trains_are_faster_leaves_the_window_open() {
     assert_eq!(after_trains(46_000, spread).phase, OPEN);
 }
 
+/// A ramp beside a queue that it cannot have made, for the queue is longer than two windows, leaves the window open for 16 s,
+/// though trains confirm the capacity. A queue that it may have made itself does not.
+#[test]
+fn a_ramp_in_a_crowd_leaves_the_window_open() {
+    for (rate, rtt) in [(1_250_000, 40_000), (12_500_000, 20_000), (12_500_000, 100_000)] {
+        let ramping = || {
+            let mut path = Path::new(rate, rtt);
+            path.until(30, |path| path.state.phase == RAMP);
+            assert_eq!(path.state.phase, RAMP, "{path:?}");
+            path
+        };
+        let mut crowded = ramping();
+        crowded.others = 4.0 * crowded.product();
+        crowded.until(40, |path| path.state.phase == OPEN);
+        assert_eq!((crowded.state.phase, crowded.state.hold), (OPEN, 16_000_000), "{crowded:?}");
+        let mut alone = ramping();
+        alone.others = alone.product() / 4.0;
+        alone.until(40, |path| path.state.phase != RAMP);
+        assert_ne!(alone.state.hold, 16_000_000, "{alone:?}");
+    }
+}
+
 /// Whether the next connection to a peer has room after `state`, a receiver with so many segments out of order.
 fn shows(room: &mut bw_room, state: bw_fit_window, out_of_order: u32, now: u64) -> bool {
     let mut flow = bw_flow { out_of_order, fit_window: state, ..bw_flow::default() };

@@ -42,6 +42,12 @@
 #define BW_FIT_WINDOW_UNSURE_ROUNDS 6
 #define BW_FIT_WINDOW_UNSURE_TIME 300000
 /*
+ * A ramp ends after so many round trips in a row with a queue of more than two windows: most of it is somebody else's, as a
+ * loss-based sender's is, who keeps it. The window is then open for twice this time (us) at first.
+ */
+#define BW_FIT_WINDOW_CROWDED 2
+#define BW_FIT_WINDOW_CROWDED_HOLD 8000000
+/*
  * A step of the ramp, one each round trip, which the queue takes: what gives a ramp of 0.7 s (us), a nineteenth of C' T at least
  * (1024ths; a queue of a sixteenth), or these bytes, which any queue of a fast link takes; but no more than what fits into a
  * queue of an eighth.
@@ -159,6 +165,9 @@ struct bw_fit_window {
 	__u32 ramp_rounds;
 	/* enum bw_room_shown: what the ramp has shown so far. */
 	__u32 shown;
+	/* Round trips of the ramp, in a row, with a queue of more than two windows. */
+	__u32 crowded;
+	__u32 unused;
 };
 
 struct bw_fit_window_sample {
@@ -445,6 +454,7 @@ BW_FN void bw_fit_window_begin_ramp(struct bw_fit_window *s, const struct bw_fit
 	s->known = s->window;
 	s->stuck = 0;
 	s->ramp_rounds = 1;
+	s->crowded = 0;
 	bw_fit_window_begin_round(s, x);
 }
 
@@ -518,8 +528,9 @@ BW_FN int bw_fit_window_is_full(struct bw_fit_window *s, const struct bw_fit_win
 	s->arrived = arrived;
 	s->known = s->window;
 	s->ramp_rounds++;
+	s->crowded = bw_product(s->capacity, bw_less(x->rcv_rtt, x->rtt)) > 2 * s->window ? s->crowded + 1 : 0;
 	bw_fit_window_begin_round(s, x);
-	return s->stuck >= 2;
+	return s->stuck >= 2 && !s->crowded;
 }
 
 BW_FN void bw_fit_window_ramp(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
@@ -540,6 +551,6 @@ BW_FN void bw_fit_window_ramp(struct bw_fit_window *s, const struct bw_fit_windo
 		bw_fit_window_enter_follow(s, x, s->capacity);
 }
 
-_Static_assert(sizeof(struct bw_fit_window) == 336, "the Rust twin has 336 bytes");
+_Static_assert(sizeof(struct bw_fit_window) == 344, "the Rust twin has 344 bytes");
 
 #endif

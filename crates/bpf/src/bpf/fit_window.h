@@ -18,7 +18,8 @@
  * 2. Ramp: slow start sends two segments for each one that arrives, and a flight that is longer by a step puts this step
  *    into the queue, however it is spread: the queue's size is not known, so the step is a small part of C' T. The window
  *    grows with the segments that arrive by one step per round trip, until it is a little more than C' T. If trains do not
- *    confirm C' soon, as on a jittery path, the window is left open.
+ *    confirm C' soon, as on a jittery path, the window is left open. So it is if the queue is twice as long as the window: then
+ *    most of it is somebody else's, and trains tell the rate that the path has for all.
  * 3. Follow: every two round trips R is measured. The window is set a little above R * T, which keeps a short queue; if
  *    segments are lost there, the queue has no room for it, and it is less above. Where the window holds no more than
  *    R * T, the path has grown: the window rises, by steps that double. Where the sender leaves the window unused and there
@@ -215,7 +216,11 @@ BW_FN void bw_fit_window_rest(struct bw_fit_window *s, const struct bw_fit_windo
  */
 BW_FN int bw_fit_window_is_doubtful(const struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
-	if (s->phase != BW_FIT_RAMP || bw_fit_window_is_sure(s) || x->out_of_order)
+	if (s->phase != BW_FIT_RAMP || x->out_of_order)
+		return 0;
+	if (s->crowded >= BW_FIT_WINDOW_CROWDED)
+		return 1;
+	if (bw_fit_window_is_sure(s))
 		return 0;
 	return s->faster >= BW_FIT_WINDOW_CONTRADICTED || (x->now > s->open_until && bw_fit_window_is_delayed(x));
 }
@@ -225,6 +230,8 @@ BW_FN void bw_fit_window_abandon_ramp(struct bw_fit_window *s, const struct bw_f
 {
 	s->mean_rate = bw_rate(s->arrived, x->rtt);
 	s->ramp_rounds = 0;
+	if (s->crowded >= BW_FIT_WINDOW_CROWDED)
+		s->hold = BW_FIT_WINDOW_CROWDED_HOLD;
 	bw_fit_window_open(s, x);
 	bw_fit_window_begin_round(s, x);
 }

@@ -259,7 +259,7 @@ struct bw_request {
 	__u32 unused;
 };
 
-_Static_assert(sizeof(struct bw_flow) == 1584, "the Rust twin has 1584 bytes");
+_Static_assert(sizeof(struct bw_flow) == 1592, "the Rust twin has 1592 bytes");
 _Static_assert(sizeof(struct bw_config) == 104, "the Rust twin has 104 bytes");
 _Static_assert(sizeof(struct bw_control) == 56, "the Rust twin has 56 bytes");
 _Static_assert(sizeof(struct bw_order) == 16, "the Rust twin has 16 bytes");
