@@ -17,7 +17,11 @@ fn root_bpftunes_rule_raises_maxima_that_hold_a_transfer_back_and_puts_them_back
     let Some(_alone) = root() else { return };
     let program = env!("CARGO_BIN_EXE_bufwise");
     let show = "cat /proc/sys/net/ipv4/tcp_wmem";
-    let transfer = format!("iperf3 -c 198.18.0.2 -t 2 >/dev/null; {show}");
+    // The rule lowers a maximum again where growth goes with longer round trips, so the largest one is shown.
+    let transfer = format!(
+        "iperf3 -c 198.18.0.2 -t 2 >/dev/null & largest=0; while kill -0 $! 2>/dev/null; do set -- $({show}); \
+         [ $3 -le $largest ] || largest=$3; sleep 0.02; done; wait $!; echo 0 0 $largest"
+    );
     let server = format!("{program} lab bpftune -- iperf3 -s -1");
     let client = format!("{show}; {program} lab bpftune -- sh -c '{transfer}'; {show}");
     // The BDP is 400 KB, and the buffer has room for a quarter of it.
@@ -27,10 +31,10 @@ fn root_bpftunes_rule_raises_maxima_that_hold_a_transfer_back_and_puts_them_back
     assert!(output.status.success(), "{shown} {}", text(&output.stderr));
     let maxima: Vec<u64> =
         shown.lines().filter_map(|line| line.split_whitespace().nth(2)?.parse().ok()).collect();
-    let [before, tuned, after] = maxima[..] else { panic!("three settings were expected: {shown}") };
+    let [before, largest, after] = maxima[..] else { panic!("three settings were expected: {shown}") };
     assert!(before == 200_000 && after == before, "{shown}");
     // The rule adds a quarter, at least once.
-    assert!(tuned >= 250_000, "{shown}");
+    assert!(largest >= 250_000, "{shown}");
 }
 
 #[test]
