@@ -416,8 +416,8 @@ fn room_is_forgotten_after_ten_minutes_and_a_loss_after_an_hour() {
     assert!(shows(&mut room, ramp(3), 0, now + 6 * TEN_MINUTES + 1));
 }
 
-/// Nothing is shown by a ramp that has just begun, by a start, or by a window that was left open; a ramp of one round trip
-/// is judged by the first rate measured after it.
+/// A start, a ramp that has just begun, and a window that was left open show no room and no loss; a ramp of one round trip is
+/// judged by the first rate measured after it.
 #[test]
 fn a_ramp_shows_room_once_its_steps_have_arrived() {
     let now = 1 << 40;

@@ -61,7 +61,7 @@
 /* Beside others' queue the window is larger by this part than what was under way. */
 #define BW_FIT_WINDOW_OPEN 4
 
-/* What a ramp has shown of the queue: it took the steps, or lost segments of them. */
+/* The queue has taken the steps of a ramp, or has lost segments of them. */
 enum bw_room_shown { BW_ROOM_UNKNOWN, BW_ROOM_TAKEN, BW_ROOM_LOST };
 
 struct bw_fit_window {

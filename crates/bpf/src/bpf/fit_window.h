@@ -210,9 +210,9 @@ BW_FN void bw_fit_window_rest(struct bw_fit_window *s, const struct bw_fit_windo
 }
 
 /*
- * In the ramp: trains are faster than C', or do not confirm it while round trips are longer, as jitter makes them. A sender
- * whose flights have spread has no trains, and one that writes in pieces has slower ones: these are no such evidence, nor
- * are losses, which break trains.
+ * In the ramp: the queue is somebody else's, or trains are faster than C', or do not confirm it while round trips are
+ * longer, as jitter makes them. A sender whose flights have spread has no trains, and one that writes in pieces has slower
+ * ones: these are no such evidence, nor are losses, which break trains.
  */
 BW_FN int bw_fit_window_is_doubtful(const struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {

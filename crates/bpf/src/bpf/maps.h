@@ -86,7 +86,7 @@ struct {
 	__type(value, __u32);
 } watched SEC(".maps");
 
-/* What is remembered of peers (peers.h), of the latest ones; one entry where no rule asks. */
+/* Room on the paths of the latest peers (peers.h); one entry where the receive rule is not fit. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 1);

@@ -9,7 +9,7 @@
  * Rule: a ramp of some round trips without a segment out of order shows room. For BW_ROOM_FORGOTTEN the ramps of
  * connections to that peer have steps twice as long. A segment out of order in a ramp forbids that for BW_ROOM_CAREFUL.
  *
- * Properties kept: steps are never longer than slow start's. A peer changes what is remembered of its own address alone.
+ * Properties kept: steps are never longer than slow start's. A peer changes the entry of its own address alone.
  */
 #ifndef BUFWISE_PEERS_H
 #define BUFWISE_PEERS_H
@@ -22,7 +22,7 @@
 #define BW_ROOM_FORGOTTEN 600000000ULL
 #define BW_ROOM_CAREFUL 3600000000ULL
 
-/* What is remembered of a peer: when a ramp last showed room, and when one last lost segments (us); 0: never. */
+/* Room on a peer's path: when a ramp last showed it, and when a ramp last lost segments (us); 0: never. */
 struct bw_room {
 	__u64 taken_at;
 	__u64 lost_at;
@@ -42,8 +42,8 @@ BW_FN __u32 bw_has_room(const struct bw_room *r, __u64 now)
 }
 
 /*
- * What a connection has shown since the last call; BW_ROOM_UNKNOWN: nothing new. A ramp that ends early is judged by the
- * first rate that is measured after it.
+ * Whether a connection has shown room, or a loss, that bw_room_learn() has not taken yet; BW_ROOM_UNKNOWN (0): neither. A ramp
+ * that ends early is judged by the first rate that is measured after it.
  */
 BW_FN enum bw_room_shown bw_room_news(const struct bw_fit_window *s, __u32 out_of_order)
 {

@@ -107,16 +107,14 @@ __noinline __u64 fit_offer(__u64 cookie, __u64 now, __u64 drs)
 	return f ? bw_fit_part_offer(&config, f, now, drs) : drs;
 }
 
-/* Remembers what the ramp has shown of the peer's path. */
-__noinline int learn_room(__u64 cookie, __u64 now)
+/* Remembers by peer what bw_room_news() has told. */
+__noinline int learn_room(__u64 cookie, __u64 now, int news)
 {
 	struct bw_flow *f = bpf_map_lookup_elem(&flows, &cookie);
 	struct bw_room fresh = {}, *r;
-	enum bw_room_shown news;
 	struct bw_peer peer;
 
-	news = f ? bw_room_news(&f->fit_window, f->out_of_order) : BW_ROOM_UNKNOWN;
-	if (!f || news == BW_ROOM_UNKNOWN)
+	if (!f)
 		return 0;
 	fill_peer(&peer, f);
 	r = bpf_map_lookup_elem(&rooms, &peer);
@@ -133,7 +131,7 @@ __noinline int learn_room(__u64 cookie, __u64 now)
 static __u64 receive_window(const struct bw_flow *f, __u64 cookie, __u64 now)
 {
 	__u64 drs;
-	int seen;
+	int seen, news;
 
 	if (config.receive_rule == BW_RECEIVE_FIXED)
 		return config.fixed;
@@ -145,7 +143,9 @@ static __u64 receive_window(const struct bw_flow *f, __u64 cookie, __u64 now)
 			seen = fit_look(cookie, now, drs);
 			if (seen && fit_judge(cookie, now, drs, seen > 1))
 				fit_follow(cookie, now, drs);
-			learn_room(cookie, now);
+			news = bw_room_news(&f->fit_window, f->out_of_order);
+			if (news)
+				learn_room(cookie, now, news);
 		}
 		return fit_offer(cookie, now, drs);
 	}

@@ -53,7 +53,7 @@ pub struct UserEngine {
     config: bw_config,
     control: bw_control,
     orders: HashMap<u64, bw_order>,
-    /// What connections have shown of their peers' paths, by address.
+    /// Room on the peers' paths, by address (`bpf/peers.h`).
     rooms: HashMap<[u32; 4], bw_room>,
     /// Connections by cookie.
     connections: BTreeMap<u64, Watched>,

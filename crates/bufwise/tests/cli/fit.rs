@@ -107,8 +107,8 @@ fn documents(client: &str) -> Vec<f64> {
     times["response_s"].as_array().unwrap().iter().map(|one| one.as_f64().unwrap() * 1e3).collect()
 }
 
-/// The first connection to a peer opens its window with care, which costs two to three round trips. It shows that the queue takes more,
-/// and so does the second one; from the third on a document comes as soon as from the kernel, give or take a round trip.
+/// The first connection to a peer opens its window by small steps, which costs two to three round trips, and shows that the queue has
+/// room. The later ones have longer steps: a document comes as soon as from the kernel, give or take a round trip.
 #[test]
 fn root_fit_at_the_receiver_remembers_what_a_peers_path_took() {
     let Some(_alone) = root() else { return };

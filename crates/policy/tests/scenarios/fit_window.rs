@@ -93,7 +93,7 @@ fn a_document_waits_little_for_the_ramp() {
     }
 }
 
-/// What a connection shows of the queue serves the next one to the same peer: a document of 1 MB then comes within a twelfth
+/// A connection that shows room in the queue serves the next one to the same peer: a document of 1 MB then comes within a twelfth
 /// of the kernel's time, without a drop, where the queue takes a quarter of the product. Before a queue of an eighth
 /// the longer steps lose segments, fewer than the kernel's start does, and the one after has the short steps again.
 #[test]
