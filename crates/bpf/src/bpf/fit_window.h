@@ -216,11 +216,11 @@ BW_FN void bw_fit_window_rest(struct bw_fit_window *s, const struct bw_fit_windo
  */
 BW_FN int bw_fit_window_is_doubtful(const struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
-	if (s->phase != BW_FIT_RAMP || x->out_of_order)
+	if (s->phase != BW_FIT_RAMP)
 		return 0;
 	if (s->crowded >= BW_FIT_WINDOW_CROWDED)
 		return 1;
-	if (bw_fit_window_is_sure(s))
+	if (x->out_of_order || bw_fit_window_is_sure(s))
 		return 0;
 	return s->faster >= BW_FIT_WINDOW_CONTRADICTED || (x->now > s->open_until && bw_fit_window_is_delayed(x));
 }
