@@ -42,7 +42,7 @@ pub(crate) struct BwRequest {
 }
 
 /// `BW_LAYOUT`: the version of the structures.
-pub(crate) const LAYOUT: u32 = 11;
+pub(crate) const LAYOUT: u32 = 12;
 
 const _: () = assert!(size_of::<bw_flow>() == 1592);
 const _: () = assert!(size_of::<bw_config>() == 104);

@@ -79,6 +79,17 @@ fn a_round_trip_that_delivers_a_sixteenth_more_than_a_train_refutes_it() {
     assert_eq!([phase(RATE + RATE / 16), phase(RATE + RATE / 16 + 1)], [RAMP, START]);
 }
 
+/// The handshake's round trip was longer than a later one by more than a sixteenth and a millisecond: the path is jittery, and
+/// trains tell nothing.
+#[test]
+fn a_handshake_that_took_longer_than_later_round_trips_keeps_the_start() {
+    let phase = |first_rtt| after(bw_fit { first_rtt, ..with_train(0) }, &sample(20, 1)).phase;
+    let longest = u32::try_from(RTT + RTT / 16 + 1_000).unwrap();
+    assert_eq!([phase(0), phase(longest), phase(longest + 1)], [RAMP, RAMP, START]);
+    let first = after(bw_fit::default(), &sample(10, 0)).first_rtt;
+    assert_eq!(u64::from(first), RTT);
+}
+
 #[test]
 fn the_best_round_trip_of_a_start_is_measured_while_there_is_no_roof() {
     let state =

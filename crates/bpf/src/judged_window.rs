@@ -331,11 +331,12 @@ proptest! {
     }
 }
 
-/// Feeds trains to a start on a path of 40 ms, one each round trip, whose present length is `rcv_rtt` (us). A train is the
-/// distances (us) between its pairs of segments.
-fn after_trains(rcv_rtt: u64, trains: &[&[u64]]) -> bw_fit_window {
+/// Feeds trains to a start on a path of 40 ms, one each round trip, whose present lengths are `rcv_rtts` (us; the last one
+/// stays). A train is the distances (us) between its pairs of segments.
+fn after_trains(rcv_rtts: &[u64], trains: &[&[u64]]) -> bw_fit_window {
     let (mut state, mut now, mut received) = (bw_fit_window::default(), 1_000_000, 0);
-    for train in trains {
+    for (number, train) in trains.iter().enumerate() {
+        let rcv_rtt = rcv_rtts[number.min(rcv_rtts.len() - 1)];
         let began = now;
         for distance in [&[0], *train].concat() {
             now += distance;
@@ -353,10 +354,53 @@ fn after_trains(rcv_rtt: u64, trains: &[&[u64]]) -> bw_fit_window {
 #[test]
 fn a_ramp_begins_with_two_even_trains_of_the_same_rate() {
     let (even, slower, bunched) = ([240; 10], [400; 10], [40, 40, 40, 40, 1_100, 40, 40, 40, 40, 1_100]);
-    assert_eq!(after_trains(40_000, &[&even]).phase, START);
-    assert_eq!(after_trains(40_000, &[&even, &slower]).phase, START);
-    assert_eq!(after_trains(40_000, &[&even, &even]).phase, RAMP);
-    assert_eq!(after_trains(40_000, &[&bunched, &bunched, &bunched]).phase, START);
+    assert_eq!(after_trains(&[40_000], &[&even]).phase, START);
+    assert_eq!(after_trains(&[40_000], &[&even, &slower]).phase, START);
+    assert_eq!(after_trains(&[40_000], &[&even, &even]).phase, RAMP);
+    assert_eq!(after_trains(&[40_000], &[&bunched, &bunched, &bunched]).phase, START);
+}
+
+/// Trains of the same rate begin no ramp where round trips are longer than the queue of such a train explains (2.4 ms, half of
+/// that and 3.5 ms allowed), or the handshake's was: the path is jittery.
+#[test]
+fn a_jittery_path_begins_no_ramp() {
+    let even = [240; 10];
+    let phase = |rcv_rtt| after_trains(&[rcv_rtt], &[&even, &even, &even, &even]).phase;
+    assert_eq!([phase(44_000), phase(45_000)], [RAMP, START]);
+    let sample = Sample { now: 1, received: MSS, mss: MSS, rtt: 40_000, max: MAX, ..Sample::default() };
+    let state = |first_rtt| {
+        let mut state = bw_fit_window { round_at: 1, first_rtt, ..bw_fit_window::default() };
+        (state.capacity, state.train_rate, state.former_train_rate) = (1_000_000, 1_000_000, 1_000_000);
+        observe(&mut state, &Sample { drs: 40_000, largest: 20_000, ..sample });
+        state.phase
+    };
+    assert_eq!([state(43_500), state(43_501)], [RAMP, START]);
+}
+
+/// Where the rate stays, the path is full once round trips are a quarter longer than any before it stayed. Jitter, which has
+/// made them as long before, does not end the start. Then `T` counts as longer by what it was before the queue.
+#[test]
+fn a_start_is_full_when_round_trips_are_longer_than_ever_before() {
+    // A segment every 8 ms, which is no train; round trips of 40 ms at least.
+    let after = |rcv_rtts: &[u64]| {
+        let (mut state, mut received) = (bw_fit_window::default(), 0);
+        for at in 0..rcv_rtts.len() as u64 * 5 {
+            // The rate doubles after the first round trip, and stays.
+            received += if at < 5 { MSS } else { 2 * MSS };
+            let now = 1_000_000 + 8_000 * at;
+            let rcv_rtt = rcv_rtts[at as usize / 5];
+            let base =
+                Sample { now, received, mss: MSS, rtt: 40_000, rcv_rtt, max: MAX, ..Sample::default() };
+            observe(&mut state, &Sample { drs: 40_000, largest: 20_000, ..base });
+        }
+        state
+    };
+    let jittery = [60_000, 41_000, 60_000, 41_000, 58_000, 70_000, 41_000, 60_000];
+    assert_eq!(after(&jittery).phase, START);
+    let full = after(&[40_000, 44_000, 48_000, 54_000, 60_000, 66_000]);
+    assert_eq!(full.phase, FOLLOW);
+    // From 40 to 48 ms, at which the rate was first measured twice.
+    assert_eq!(full.extra, 204);
 }
 
 /// Trains that are far faster than the `C'` of the ramp leave the window open; slower ones, as of a sender that writes in
@@ -364,12 +408,12 @@ fn a_ramp_begins_with_two_even_trains_of_the_same_rate() {
 #[test]
 fn a_ramp_whose_trains_are_faster_leaves_the_window_open() {
     let (even, slower, faster, single) = ([240; 10], [500; 10], [120; 10], [240; 1]);
-    assert_eq!(after_trains(40_000, &[&even, &even, &even, &even, &even]).phase, RAMP);
-    assert_eq!(after_trains(40_000, &[&even, &even, &slower, &slower, &slower]).phase, RAMP);
-    assert_eq!(after_trains(40_000, &[&even, &even, &faster, &faster, &single]).phase, OPEN);
+    assert_eq!(after_trains(&[40_000], &[&even, &even, &even, &even, &even]).phase, RAMP);
+    assert_eq!(after_trains(&[40_000], &[&even, &even, &slower, &slower, &slower]).phase, RAMP);
+    assert_eq!(after_trains(&[40_000], &[&even, &even, &faster, &faster, &single]).phase, OPEN);
     let spread: &[&[u64]] = &[&[&even[..], &even][..], &[&single[..]; 9]].concat();
-    assert_eq!(after_trains(40_000, spread).phase, RAMP);
-    assert_eq!(after_trains(46_000, spread).phase, OPEN);
+    assert_eq!(after_trains(&[40_000], spread).phase, RAMP);
+    assert_eq!(after_trains(&[40_000, 40_000, 46_000], spread).phase, OPEN);
 }
 
 /// A ramp beside a queue that it cannot have made, for the queue is longer than two windows, leaves the window open for 16 s,

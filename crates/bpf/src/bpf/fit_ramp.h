@@ -11,13 +11,16 @@
 
 /* The kernel's first window. */
 #define BW_FIT_WINDOW_FIRST 65536
+/* On a jittery path slow start has what it needs until so much has arrived, whatever DRS has measured. */
+#define BW_FIT_WINDOW_UNMEASURED (512 << 10)
 /* Segments of the smallest window. */
 #define BW_FIT_WINDOW_LEAST 4
 /* The margin where R differs from round to round: so many times that, and at most (1024ths). */
 #define BW_FIT_WINDOW_NOISES 2
 #define BW_FIT_WINDOW_MOST_NOISE 320
-/* The ramp finds T longer by half at most (1024ths). */
+/* The ramp finds T longer by half at most (1024ths); a full path, or a trial, by this. */
 #define BW_FIT_WINDOW_LONGER 512
+#define BW_FIT_WINDOW_MOST_LONGER 1280
 /* Rounds of a path that is followed before a larger window is tried; the same after losses. */
 #define BW_FIT_WINDOW_REST 16
 #define BW_FIT_WINDOW_LONG_REST 256
@@ -157,7 +160,7 @@ struct bw_fit_window {
 	__u32 bunched;
 	/* The present trial began because R was far below `fastest`. */
 	__u32 below;
-	/* In the start: the shortest round trip (us) since R is what it is. */
+	/* In the start: the longest round trip (us) before R was what it is. */
 	__u32 steady_rtt;
 	/* Steps of the ramp are twice as long: earlier connections have shown that the queue has room for them (peers.h). */
 	__u32 room;
@@ -167,7 +170,8 @@ struct bw_fit_window {
 	__u32 shown;
 	/* Round trips of the ramp, in a row, with a queue of more than two windows. */
 	__u32 crowded;
-	__u32 unused;
+	/* T when the first segment came, which is the handshake's (us). */
+	__u32 first_rtt;
 };
 
 struct bw_fit_window_sample {
@@ -326,6 +330,18 @@ BW_FN int bw_fit_window_is_pause(const struct bw_fit_window *s, const struct bw_
 	return gap > x->rtt / 2;
 }
 
+/*
+ * Round trips are longer than the queue explains that the flight of C' has left, or the handshake's was: segments that are late
+ * arrive in bunches, and trains tell nothing.
+ */
+BW_FN int bw_fit_window_is_jittery(const struct bw_fit_window *s, const struct bw_fit_window_sample *x)
+{
+	__u64 time = bw_min(s->evidence, BW_MOST_BYTES) * 1000000 / bw_max(s->capacity, 1);
+	__u64 beyond = x->rtt / BW_FIT_JITTER + 1000;
+
+	return bw_less(x->rcv_rtt, x->rtt) > time / 2 + beyond || bw_less(s->first_rtt, x->rtt) > beyond;
+}
+
 /* The train is long enough to tell a rate. */
 BW_FN int bw_fit_window_is_train(const struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 bytes)
 {
@@ -394,7 +410,7 @@ BW_FN int bw_fit_window_is_evident(const struct bw_fit_window *s, const struct b
 	__u64 other = s->is_present ? s->train_rate : s->former_train_rate, most = s->capacity / BW_FIT_WINDOW_SAME;
 
 	if (!s->capacity || s->bunched || !other || bw_distance(s->capacity, other) > most ||
-	    bw_distance(s->capacity, s->train_rate) > most)
+	    bw_distance(s->capacity, s->train_rate) > most || bw_fit_window_is_jittery(s, x))
 		return 0;
 	return bw_min(x->drs, BW_MOST_BYTES) * BW_FIT_WINDOW_EVIDENCE >= bw_fit_window_held(x, s->capacity);
 }
@@ -402,15 +418,18 @@ BW_FN int bw_fit_window_is_evident(const struct bw_fit_window *s, const struct b
 /*
  * The window in the start: what the kernel offered when the connection began, and what slow start needs, which sends two
  * segments for each that arrives. No more, for what was offered once cannot be taken back when the capacity is known. DRS
- * measures over the shortest round trip, which on a jittery path is far shorter than the usual one.
+ * measures over the shortest round trip, which on a jittery path is far shorter than the usual one, and its first
+ * measurements there may be of next to nothing.
  */
-BW_FN __u64 bw_fit_window_first(const struct bw_fit_window_sample *x)
+BW_FN __u64 bw_fit_window_first(const struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
 	__u64 received = bw_min(x->received, BW_MOST_BYTES), largest = bw_min(x->largest, BW_MOST_BYTES);
 	__u64 doubled = received + bw_max(largest, BW_INITIAL_WINDOW * bw_segment(x->mss));
-	__u64 drs = bw_min(x->drs, BW_MOST_BYTES) * bw_fit_window_round_trip(x) / bw_max(x->rtt, 1);
+	__u64 drs = bw_min(x->drs, BW_MOST_BYTES) * bw_max(s->steady_rtt, bw_fit_window_round_trip(x)) / bw_max(x->rtt, 1);
 
 	doubled = bw_max(doubled, bw_less(BW_FIT_WINDOW_FIRST, received));
+	if (received < BW_FIT_WINDOW_UNMEASURED && bw_fit_window_is_jittery(s, x))
+		return doubled;
 	return bw_min(doubled, bw_max(drs, BW_FIT_WINDOW_FIRST));
 }
 
@@ -426,7 +445,7 @@ BW_FN __u64 bw_fit_window_beside(const struct bw_fit_window *s)
 /* The window where the rule has none of its own. */
 BW_FN __u64 bw_fit_window_unbound(const struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
-	return bw_min(s->phase == BW_FIT_START ? bw_fit_window_first(x) : bw_fit_window_beside(s), x->max);
+	return bw_min(s->phase == BW_FIT_START ? bw_fit_window_first(s, x) : bw_fit_window_beside(s), x->max);
 }
 
 /* Growth of the window in a round trip. A queue that took the first flight takes as much again. */
@@ -459,8 +478,9 @@ BW_FN void bw_fit_window_begin_ramp(struct bw_fit_window *s, const struct bw_fit
 }
 
 /*
- * In the start: R stays while round trips become longer by a quarter: what the sender adds goes into a queue, and R is C.
- * 0: not so. A long round trip alone tells nothing: where jitter has made the sender leave slow start, R stays as well.
+ * In the start: R stays while round trips become longer by a quarter than any before: what the sender adds goes into a queue,
+ * and R is C. 0: not so. A long round trip alone tells nothing: where jitter has made the sender leave slow start, R stays as
+ * well, and round trips are now long, now short.
  */
 BW_FN __u64 bw_fit_window_full_rate(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
@@ -472,10 +492,9 @@ BW_FN __u64 bw_fit_window_full_rate(struct bw_fit_window *s, const struct bw_fit
 	bw_fit_window_begin_round(s, x);
 	if (bw_distance(rate, s->known) > rate / BW_FIT_WINDOW_SAME_RATE) {
 		s->known = rate;
-		s->steady_rtt = rtt;
+		s->steady_rtt = bw_max(s->steady_rtt, rtt);
 		return 0;
 	}
-	s->steady_rtt = bw_min(s->steady_rtt, rtt);
 	return bw_fit_window_is_delayed(x) && rtt > s->steady_rtt + s->steady_rtt / 4 ? rate : 0;
 }
 
@@ -483,14 +502,20 @@ BW_FN void bw_fit_window_start(struct bw_fit_window *s, const struct bw_fit_wind
 {
 	__u64 rate;
 
-	if (!s->round_at)
+	if (!s->round_at) {
 		bw_fit_window_begin_round(s, x);
+		s->first_rtt = bw_min(x->rtt, BW_LONGEST);
+	}
 	rate = bw_fit_window_full_rate(s, x);
 	if (rate) {
 		s->capacity = rate;
 		bw_fit_window_enter_follow(s, x, rate);
-		/* T may be that of one lucky packet: the window keeps the bytes in flight from before the queue. */
+		/*
+		 * T may be that of one lucky packet: the window keeps the bytes in flight from before the queue, until descents
+		 * show that some of them were a queue, too.
+		 */
 		bw_fit_window_set(s, bw_max(s->window, bw_product(rate, s->steady_rtt)), x);
+		s->extra = bw_min(bw_less(s->steady_rtt, x->rtt) * 1024 / x->rtt, BW_FIT_WINDOW_MOST_LONGER);
 	} else if (bw_fit_window_is_evident(s, x)) {
 		bw_fit_window_begin_ramp(s, x);
 	}

@@ -150,13 +150,15 @@ BW_FN int bw_fit_is_own_rate(const struct bw_fit *s, const struct bw_fit_sample 
 }
 
 /*
- * Whether the round trip is longer than the queue that slow start has built so far explains: segments that late arrive
- * in bunches. If the congestion control leaves slow start because of the delay, a roof from such a train would keep its
- * window small for seconds.
+ * Whether the round trip is longer than the queue that slow start has built so far explains, or the handshake's was:
+ * segments that late arrive in bunches. If the congestion control leaves slow start because of the delay, a roof from
+ * such a train would keep its window small for seconds.
  */
 BW_FN int bw_fit_is_jittery(const struct bw_fit *s, const struct bw_fit_sample *x)
 {
-	return bw_fit_queue(s, x) > s->train_time / 2 + x->min_rtt / BW_FIT_JITTER + 1000;
+	__u64 beyond = x->min_rtt / BW_FIT_JITTER + 1000;
+
+	return bw_fit_queue(s, x) > s->train_time / 2 + beyond || bw_less(s->first_rtt, x->min_rtt) > beyond;
 }
 
 /* Keeps the best delivered rate of a whole round trip in `carried`, while there is no roof. */
@@ -257,6 +259,8 @@ BW_FN void bw_fit_begin_again(struct bw_fit *s, const struct bw_fit_sample *x)
 /* Takes a sample in the phases Start and Ramp, and decides when they end. */
 BW_FN void bw_fit_start(struct bw_fit *s, const struct bw_fit_sample *x)
 {
+	if (!s->first_rtt)
+		s->first_rtt = bw_min(x->min_rtt, BW_LONGEST);
 	if (bw_fit_watch_rate(s, x) && bw_fit_is_full(s, x)) {
 		/* Beside other flows, the delivered rate is a share of C: C' may be larger. */
 		s->capacity = bw_max(bw_min(s->capacity, BW_FIT_LARGEST_EXCESS * s->window_rate), s->window_rate);

@@ -226,7 +226,8 @@ struct bw_fit {
 	__u32 confirmed;
 	/* The shortest queue (us) since time windows have the rate steady_rate. */
 	__u32 steady_queue;
-	__u32 unused;
+	/* T at the first sample, which is the handshake's (us). */
+	__u32 first_rtt;
 	__u64 steady_rate;
 };
 

@@ -37,8 +37,6 @@
 #define BW_FIT_TRIAL_FOLLOWED_NOISY 2
 /* Rounds at one window after which a noisy R has not followed. */
 #define BW_FIT_TRIAL_ROUNDS 3
-/* A trial finds T longer by at most this (1024ths). */
-#define BW_FIT_TRIAL_LONGER 1280
 /* Rounds until the next trial after a failed one, doubled so often by failures in a row. */
 #define BW_FIT_TRIAL_REST 4
 #define BW_FIT_TRIAL_RESTS 3
@@ -144,7 +142,7 @@ BW_FN void bw_fit_window_fail_trial(struct bw_fit_window *s, const struct bw_fit
 	s->rest = BW_FIT_TRIAL_REST << bw_min(s->failed, BW_FIT_TRIAL_RESTS);
 	s->failed++;
 	if (s->noise >= BW_FIT_TRIAL_STANDS)
-		s->extra = bw_max(s->extra, bw_min(longer, BW_FIT_TRIAL_LONGER));
+		s->extra = bw_max(s->extra, bw_min(longer, BW_FIT_WINDOW_MOST_LONGER));
 	bw_fit_window_set(s, s->trial_window, x);
 }
 
@@ -176,7 +174,7 @@ BW_FN void bw_fit_window_judge_trial(struct bw_fit_window *s, const struct bw_fi
 	if (!s->trial_window) {
 		if (s->level_rounds >= 2)
 			bw_fit_window_next_level(s, x, rate);
-	} else if (followed && longer > BW_FIT_TRIAL_LONGER) {
+	} else if (followed && longer > BW_FIT_WINDOW_MOST_LONGER) {
 		bw_fit_window_open(s, x);
 	} else if (followed && (!s->below || !bw_fit_window_is_delayed(x))) {
 		s->known = held;
