@@ -12,6 +12,8 @@
 //!   round trip: from shortly before it is due until it has passed, samples are [`FINE`] apart.
 //! - All of this together takes at most a 64th of a processor in the long run ([`Allowance`]); with the wake-ups and
 //!   the samples for the report, a fiftieth. If a sample takes 5 us, 100 busy connections are sampled every 32 ms.
+//! - Searches take at most half of that: those of an idle server with many processes would leave nothing saved for the
+//!   start of its next connection.
 
 /// Least time between two checks.
 const LEAST: u64 = 1_000;
@@ -27,8 +29,9 @@ const PER_ROUND_TRIP: u64 = 4;
 /// Length of a connection's start phase: this many round trips, and at least this time.
 const STARTING_ROUND_TRIPS: u64 = 30;
 const LEAST_START: u64 = 30_000;
-/// Work takes at most this part (1/64) of the time.
-const PART: u64 = 64;
+/// Work takes at most this part (1/64) of the time, and searches this one.
+pub(super) const PART: u64 = 64;
+pub(super) const PART_OF_SEARCHES: u64 = 128;
 /// Largest amount of unused work that is saved, so that the start of many connections at once is not missed.
 const SAVED: u64 = 40_000;
 
@@ -113,21 +116,22 @@ impl Schedule {
     }
 }
 
-/// The processor time that the engine may use.
+/// The processor time that the engine may use for some kind of work: one part in `part` of the time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Allowance {
+    part: u64,
     /// Time up to which work is paid for: before `now` by the saved amount, after `now` by the owed amount.
     paid_until: u64,
 }
 
 impl Allowance {
-    pub(super) fn new(now: u64) -> Self {
-        Self { paid_until: now.saturating_sub(SAVED * PART) }
+    pub(super) fn new(part: u64, now: u64) -> Self {
+        Self { part, paid_until: now.saturating_sub(SAVED * part) }
     }
 
     /// Notes work at `now` that took `cost` of processor time.
     pub(super) fn spend(&mut self, now: u64, cost: u64) {
-        self.paid_until = self.paid_until.max(now.saturating_sub(SAVED * PART)) + cost * PART;
+        self.paid_until = self.paid_until.max(now.saturating_sub(SAVED * self.part)) + cost * self.part;
     }
 
     /// Returns the time before which no work may be done.
@@ -242,7 +246,7 @@ mod tests {
     #[test]
     fn work_is_a_64th_of_the_time_after_a_start_that_may_take_more() {
         let begin = 60_000_000;
-        let (mut allowance, mut now, mut spent) = (Allowance::new(begin), begin, 0);
+        let (mut allowance, mut now, mut spent) = (Allowance::new(PART, begin), begin, 0);
         // 100 connections of 5 us each, whenever work is allowed.
         while now < begin + 10_000_000 {
             now = now.max(allowance.ready_at());
@@ -250,7 +254,7 @@ mod tests {
             spent += 500;
         }
         assert!((156_000..=157_000 + SAVED).contains(&spent), "{spent} us in 10 s");
-        let mut busy = Allowance::new(begin);
+        let mut busy = Allowance::new(PART, begin);
         for millis in 0..20 {
             assert!(busy.ready_at() <= begin + millis * 1_000, "the start is not slowed down");
             busy.spend(begin + millis * 1_000, 200);
@@ -259,8 +263,25 @@ mod tests {
 
     #[test]
     fn what_is_not_used_is_saved_to_a_bound() {
-        let mut allowance = Allowance::new(0);
+        let mut allowance = Allowance::new(PART, 0);
         allowance.spend(3_600_000_000, SAVED + 100);
         assert_eq!(allowance.ready_at(), 3_600_000_000 + 100 * PART);
+    }
+    /// An idle server with many processes: each search takes 300 us, and is due again after 20 ms.
+    #[test]
+    fn costly_searches_leave_the_next_start_all_that_can_be_saved() {
+        let (begin, cost) = (60_000_000, 300);
+        let (mut all, mut searches) = (Allowance::new(PART, begin), Allowance::new(PART_OF_SEARCHES, begin));
+        let mut search = Search::new(begin);
+        all.spend(begin, SAVED);
+        searches.spend(begin, SAVED);
+        let mut at = begin;
+        while at < begin + 30_000_000 {
+            at = search.next_at.max(searches.ready_at()).max(all.ready_at());
+            search.made(at, false);
+            searches.spend(at, cost);
+            all.spend(at, cost);
+        }
+        assert_eq!(all.ready_at(), at - SAVED * PART + cost * PART);
     }
 }
