@@ -337,9 +337,8 @@ BW_FN int bw_fit_window_is_pause(const struct bw_fit_window *s, const struct bw_
 BW_FN int bw_fit_window_is_jittery(const struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
 	__u64 time = bw_min(s->evidence, BW_MOST_BYTES) * 1000000 / bw_max(s->capacity, 1);
-	__u64 beyond = x->rtt / BW_FIT_JITTER + 1000;
 
-	return bw_less(x->rcv_rtt, x->rtt) > time / 2 + beyond || bw_less(s->first_rtt, x->rtt) > beyond;
+	return bw_fit_has_jitter(bw_less(x->rcv_rtt, x->rtt), time, s->first_rtt, x->rtt);
 }
 
 /* The train is long enough to tell a rate. */

@@ -156,9 +156,7 @@ BW_FN int bw_fit_is_own_rate(const struct bw_fit *s, const struct bw_fit_sample 
  */
 BW_FN int bw_fit_is_jittery(const struct bw_fit *s, const struct bw_fit_sample *x)
 {
-	__u64 beyond = x->min_rtt / BW_FIT_JITTER + 1000;
-
-	return bw_fit_queue(s, x) > s->train_time / 2 + beyond || bw_less(s->first_rtt, x->min_rtt) > beyond;
+	return bw_fit_has_jitter(bw_fit_queue(s, x), s->train_time, s->first_rtt, x->min_rtt);
 }
 
 /* Keeps the best delivered rate of a whole round trip in `carried`, while there is no roof. */

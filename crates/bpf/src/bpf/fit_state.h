@@ -269,6 +269,17 @@ BW_FN __u64 bw_fit_threshold(const struct bw_fit_sample *x)
 	return bw_min(x->min_rtt, BW_LONGEST) / 64 + 500;
 }
 
+/*
+ * Whether a path is jittery, so that trains tell nothing: round trips are longer than T by `queue` (us), which is more
+ * than slow start's flight explains, a train of `train_time`; or the handshake's, `first_rtt`, was longer than T.
+ */
+BW_FN int bw_fit_has_jitter(__u64 queue, __u64 train_time, __u64 first_rtt, __u64 rtt)
+{
+	__u64 beyond = rtt / BW_FIT_JITTER + 1000;
+
+	return queue > train_time / 2 + beyond || bw_less(first_rtt, rtt) > beyond;
+}
+
 /* Returns the rate (bytes per second) of `segments` in `time` (us). */
 BW_FN __u64 bw_fit_rate(const struct bw_fit_sample *x, __u32 segments, __u64 time)
 {

@@ -267,6 +267,7 @@ mod tests {
         allowance.spend(3_600_000_000, SAVED + 100);
         assert_eq!(allowance.ready_at(), 3_600_000_000 + 100 * PART);
     }
+
     /// An idle server with many processes: each search takes 300 us, and is due again after 20 ms.
     #[test]
     fn costly_searches_leave_the_next_start_all_that_can_be_saved() {
