@@ -40,6 +40,9 @@
 /* A train has the rate C' if it differs from it by at most this part; after so many such trains C' is sure. */
 #define BW_FIT_WINDOW_AGREED 16
 #define BW_FIT_WINDOW_SURE 4
+/* No queue shows if the present round trip is longer than T by this part and this time (us) at most. */
+#define BW_FIT_WINDOW_EMPTY 32
+#define BW_FIT_WINDOW_CLOCK 500
 /* After so many faster trains, or, with longer round trips, after so long a ramp (round trips, us), C' is doubtful. */
 #define BW_FIT_WINDOW_CONTRADICTED 2
 #define BW_FIT_WINDOW_UNSURE_ROUNDS 6
@@ -375,6 +378,16 @@ BW_FN void bw_fit_window_begin_train(struct bw_fit_window *s, const struct bw_fi
 	s->gap_bytes = 0;
 }
 
+/*
+ * In the ramp: a train is slower than C', and no queue shows. The sender has spread it, as fit does at the other end, or its
+ * window was used up: such a train does not tell C.
+ */
+BW_FN int bw_fit_window_is_paced(const struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 rate)
+{
+	return s->phase == BW_FIT_RAMP && rate < s->capacity - s->capacity / BW_FIT_WINDOW_AGREED &&
+	       x->rcv_rtt <= x->rtt + x->rtt / BW_FIT_WINDOW_EMPTY + BW_FIT_WINDOW_CLOCK;
+}
+
 /* C' is the rate of the longest train. Beyond half a round trip it may be the sender's rate that is seen. */
 BW_FN void bw_fit_window_watch_train(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
@@ -396,6 +409,8 @@ BW_FN void bw_fit_window_watch_train(struct bw_fit_window *s, const struct bw_fi
 	rate = bw_rate(bytes, time);
 	/* A delayed acknowledgement may put a pause into a train that is hardly longer than the best one. */
 	if (rate < s->capacity - s->capacity / BW_FIT_WINDOW_SAME && bytes < 2 * s->evidence)
+		return;
+	if (bw_fit_window_is_paced(s, x, rate))
 		return;
 	s->evidence = bytes;
 	s->capacity = rate;

@@ -26,16 +26,17 @@
 #define BW_FIT_TRIAL_NOISE 20
 /* With so much noise, and no sure C', the window is left open. */
 #define BW_FIT_TRIAL_UNFIT 64
-/* R is far below what the path has shown if this part of it is missing; a trial for that reason begins with CALM. */
+/* R is far below what the path has shown if this part of it is missing. */
 #define BW_FIT_TRIAL_BELOW 4
-/* Steps (1024ths): the first, the largest where R is steady, the largest of all. */
+/* Steps (1024ths): the first, the largest where R is steady, the one where R is far below, the largest of all. */
 #define BW_FIT_TRIAL_FIRST 32
 #define BW_FIT_TRIAL_CALM 64
+#define BW_FIT_TRIAL_WIDE 128
 #define BW_FIT_TRIAL_LARGEST 512
 /* R has followed the window if it has grown by so many quarters of the window's growth; the latter where R is noisy. */
 #define BW_FIT_TRIAL_FOLLOWED 3
 #define BW_FIT_TRIAL_FOLLOWED_NOISY 2
-/* Rounds at one window after which a noisy R has not followed. */
+/* Rounds at one window after which R has not followed, where it is noisy or far below what the path has shown. */
 #define BW_FIT_TRIAL_ROUNDS 3
 /* Rounds until the next trial after a failed one, doubled so often by failures in a row. */
 #define BW_FIT_TRIAL_REST 4
@@ -110,19 +111,30 @@ BW_FN __u64 bw_fit_gained(__u64 before, __u64 now)
 	return bw_min(bw_less(now, before), 1ULL << 40) * 1024 / bw_max(before, 1);
 }
 
-/* Returns the next step (1024ths): twice the last one, and larger where R differs more from round to round. */
-BW_FN __u32 bw_fit_window_trial_step(const struct bw_fit_window *s)
+/* R is far below what the path has shown. */
+BW_FN int bw_fit_window_is_far_below(const struct bw_fit_window *s, __u64 rate)
+{
+	return rate < s->fastest - s->fastest / BW_FIT_TRIAL_BELOW;
+}
+
+/*
+ * Returns the next step (1024ths): twice the last one, and larger where R differs more from round to round, or where R is far
+ * below what the path has shown.
+ */
+BW_FN __u32 bw_fit_window_trial_step(const struct bw_fit_window *s, __u64 rate)
 {
 	__u32 least = bw_max(BW_FIT_TRIAL_FIRST, 2 * s->noise), most = bw_max(BW_FIT_TRIAL_CALM, 4 * s->noise);
 
+	if (s->below && bw_fit_window_is_far_below(s, rate))
+		return BW_FIT_TRIAL_WIDE;
 	if (!s->trial_window && bw_fit_window_is_sure(s))
-		return s->below ? BW_FIT_TRIAL_CALM : BW_FIT_TRIAL_FIRST;
+		return BW_FIT_TRIAL_FIRST;
 	return bw_min(bw_min(bw_max(2 * s->trial, least), most), BW_FIT_TRIAL_LARGEST);
 }
 
 BW_FN void bw_fit_window_next_level(struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 rate)
 {
-	s->trial = bw_fit_window_trial_step(s);
+	s->trial = bw_fit_window_trial_step(s, rate);
 	s->trial_window = s->window;
 	s->trial_rate = rate;
 	bw_fit_window_begin_level(s);
@@ -136,9 +148,6 @@ BW_FN void bw_fit_window_fail_trial(struct bw_fit_window *s, const struct bw_fit
 	__u64 longer = bw_fit_gained(held, s->trial_window);
 
 	s->trial = 0;
-	/* The path no longer carries what it has shown, or not alone. */
-	if (s->below)
-		s->fastest = s->trial_rate;
 	s->rest = BW_FIT_TRIAL_REST << bw_min(s->failed, BW_FIT_TRIAL_RESTS);
 	s->failed++;
 	if (s->noise >= BW_FIT_TRIAL_STANDS)
@@ -181,7 +190,7 @@ BW_FN void bw_fit_window_judge_trial(struct bw_fit_window *s, const struct bw_fi
 		s->extra = longer;
 		s->failed = 0;
 		bw_fit_window_next_level(s, x, rate);
-	} else if (!noisy || s->level_rounds >= BW_FIT_TRIAL_ROUNDS) {
+	} else if (!(noisy || s->below) || s->level_rounds >= BW_FIT_TRIAL_ROUNDS) {
 		bw_fit_window_fail_trial(s, x);
 	}
 }
@@ -189,7 +198,7 @@ BW_FN void bw_fit_window_judge_trial(struct bw_fit_window *s, const struct bw_fi
 /* The window is used, no queue shows, and R is far below what the path has shown. */
 BW_FN int bw_fit_window_is_below(const struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 rate)
 {
-	return rate < s->fastest - s->fastest / BW_FIT_TRIAL_BELOW && !bw_fit_window_is_delayed(x) &&
+	return bw_fit_window_is_far_below(s, rate) && !bw_fit_window_is_delayed(x) &&
 	       bw_fit_window_is_used(s, x, rate);
 }
 

@@ -24,6 +24,35 @@ const SEED: u64 = 7;
 const DOCUMENT: u64 = 2_000;
 
 pub(super) fn experiments() -> Vec<Experiment> {
+    let methods = |ends: [Method; 3]| iter::once(Method::default()).chain(ends).collect();
+    let fit = Experiment {
+        id: "fit-harm",
+        question: "Beside others, over bad paths, for small requests, from either end: is anything worse than without?",
+        methods: methods(fit::methods(&Method::default())),
+        ..harm()
+    };
+    let pair = Experiment {
+        id: "pair-harm",
+        question: "What fit-harm asks, of the pair abt,sobas: which of the two does less harm?",
+        methods: methods(pair()),
+        targets: Vec::new(),
+        ..fit.clone()
+    };
+    vec![fit, pair]
+}
+
+/// The pair that `auto` was, by the end that has it.
+fn pair() -> [Method; 3] {
+    let method = |name, server, client| Method { name, server, client, ..Method::default() };
+    let (sends, receives) = (Some("abt"), Some("sobas"));
+    [
+        method("abt at the sender", sends, None),
+        method("sobas at the receiver", None, receives),
+        method("abt,sobas at both", sends, receives),
+    ]
+}
+
+fn harm() -> Experiment {
     let groups = [
         Group { cases: alone(), bounds: &[Wanted::Goodput, Wanted::Memory] },
         Group { cases: varying(), bounds: &[Wanted::Goodput] },
@@ -33,14 +62,14 @@ pub(super) fn experiments() -> Vec<Experiment> {
         Group { cases: together(), bounds: &[Wanted::Goodput, Wanted::Fairness] },
     ];
     let targets = groups.iter().flat_map(Group::targets).collect();
-    vec![Experiment {
-        id: "fit-harm",
+    Experiment {
+        id: "",
         source: "engine",
-        question: "Beside others, over bad paths, for small requests, from either end: is anything worse than without?",
+        question: "",
         scale: "10 to 24 s a run; the distribution's limits at both ends, and 64 MB where the case says so; CUBIC.",
         way: Way::Download,
         cases: groups.into_iter().flat_map(|group| group.cases).collect(),
-        methods: iter::once(Method::default()).chain(fit::methods(&Method::default())).collect(),
+        methods: Vec::new(),
         quantities: vec![
             Quantity::GoodputBps,
             Quantity::OthersBps,
@@ -55,7 +84,7 @@ pub(super) fn experiments() -> Vec<Experiment> {
         targets,
         counts_cost: false,
         survey: true,
-    }]
+    }
 }
 
 /// Cases with the same targets.
