@@ -40,18 +40,19 @@ const NOT_STARTED: u8 = 126;
 /// The exit status is the command's: 128 + n if signal n ended it, 127 if it was not found. The report goes to
 /// standard error. Connections that other programs have, and buffers that the command sets itself, are left alone.
 #[derive(Debug, Args)]
-#[command(after_help = "Example: bufwise run --policy abt,sobas --memory 64MiB -- rsync -a src/ host:dst/")]
+#[command(after_help = "Example: bufwise run --memory 64MiB -- rsync -a src/ host:dst/")]
 pub(crate) struct RunArgs {
     /// Send side: kernel, fixed:SIZE, eq, abt, sabt, fit; receive side: kernel, fixed:SIZE, drs, sobas, fit; one of each
     /// as abt,sobas. A policy of both sides alone is for both; of two such names the first is the sender's: fit,kernel is
     /// fit at the sender alone, kernel,fit at the receiver alone; fit,sobas and abt,fit pair it with others. kernel alone
-    /// only reports; auto is abt,sobas
+    /// only reports; auto is fit for both
     ///
-    /// Which suits whom: auto keeps many connections within the memory and each as fast as its path; fit, for CUBIC and Reno
-    /// over paths of 2 ms and more, takes away the queue that a connection fills and the drops at its start; sabt suits
-    /// servers of many documents of all sizes; eq is for those who want equal shares, fixed for comparing, kernel for
-    /// looking only. abt:published and sabt:published are their papers' rules as written, for comparing.
-    #[arg(long, value_name = "P[,P]", default_value = "auto")]
+    /// Which suits whom: fit, for CUBIC and Reno over paths of 2 ms and more, keeps a connection as fast as its path, and takes
+    /// away the queue that it fills and the drops at its start; abt,sobas, which the daemon has by itself, keeps many connections
+    /// within the memory and changes little else; sabt suits servers of many documents of all sizes; eq is for those who want
+    /// equal shares, fixed for comparing, kernel for looking only. abt:published and sabt:published are their papers' rules as
+    /// written, for comparing.
+    #[arg(long, value_name = "P[,P]", default_value = "auto", value_parser = Choice::parse_for_run)]
     policy: Choice,
     /// Memory that the send queues may hold together, as 64MiB (at least 64KiB), and the receive queues as much again;
     /// without it half of what the kernel gives TCP, each
@@ -135,9 +136,9 @@ impl RunArgs {
     }
 }
 
-/// Returns the engine's configuration for the default policies; `check` tests whether it can be loaded.
+/// Returns the engine's configuration for the policies of `run`; `check` tests whether it can be loaded.
 pub(crate) fn default_engine_config() -> bufwise_host::Result<bufwise_bpf::Config> {
-    Ok(Plan::new(Choice::default(), Asked::default())?.engine_config())
+    Ok(Plan::new(Choice::OF_RUN, Asked::default())?.engine_config())
 }
 
 fn not_started(error: &command::StartError) -> Failure {

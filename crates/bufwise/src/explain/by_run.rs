@@ -57,11 +57,11 @@ fn of_command(command: &[u8]) -> Option<ByRun> {
     if words.next() != Some("run") {
         return None;
     }
-    let mut choice = Some(Choice::default());
+    let mut choice = Some(Choice::OF_RUN);
     while let Some(word) = words.next().filter(|word| *word != "--") {
         let policy = if word == "--policy" { words.next() } else { word.strip_prefix("--policy=") };
         if let Some(policy) = policy {
-            choice = policy.parse().ok();
+            choice = Choice::parse_for_run(policy).ok();
         }
     }
     Some(ByRun { choice })
@@ -79,7 +79,7 @@ mod tests {
             policy("bufwise run --engine user --policy=kernel,fit -- a"),
             Some("kernel,fit".parse().ok())
         );
-        assert_eq!(policy("bufwise run -- curl"), Some(Some(Choice::default())));
+        assert_eq!(policy("bufwise run -- curl"), Some(Some(Choice::OF_RUN)));
         assert_eq!(policy("bufwise explain run"), None);
         assert_eq!(policy("bufwise"), None);
     }

@@ -22,7 +22,7 @@ pub struct Choice {
     pub receive: PolicyKind,
 }
 
-/// `auto`.
+/// `auto` of the daemon, of its groups and of files of the laboratory.
 impl Default for Choice {
     fn default() -> Self {
         Self { send: PolicyKind::Abt, receive: PolicyKind::Sobas }
@@ -81,6 +81,17 @@ fn named(name: &str) -> Result<PolicyKind, String> {
 }
 
 impl Choice {
+    /// `auto` of `bufwise run`. The daemon keeps [`Choice::default`], whose records of short connections cost less.
+    pub const OF_RUN: Self = Self { send: PolicyKind::Fit, receive: PolicyKind::Fit };
+
+    /// Parses a `--policy` of `bufwise run`.
+    ///
+    /// # Errors
+    /// Says what is wrong with `text`, as parsing does elsewhere.
+    pub fn parse_for_run(text: &str) -> Result<Self, String> {
+        if text == "auto" { Ok(Self::OF_RUN) } else { text.parse() }
+    }
+
     /// Returns the engine's rule for senders.
     pub fn send_rule(self) -> SendRule {
         match self.send {
@@ -136,6 +147,9 @@ mod tests {
     fn a_policy_sets_the_side_it_was_made_for() {
         let of = |text: &str| text.parse::<Choice>().unwrap();
         assert_eq!(of("auto"), of("abt,sobas"));
+        assert_eq!(Choice::parse_for_run("auto"), Ok(of("fit")));
+        assert_eq!(Choice::parse_for_run("abt"), Ok(of("abt")));
+        assert_eq!(Choice::parse_for_run("atb"), "atb".parse::<Choice>());
         assert_eq!(of("sobas,abt"), of("abt,sobas"));
         assert_eq!(of("drs"), Choice { send: PolicyKind::Kernel, receive: PolicyKind::Drs });
         assert_eq!(
