@@ -34,7 +34,7 @@ pub(crate) struct DaemonArgs {
     /// Send side: kernel, fixed:SIZE, eq, abt, sabt, fit; receive side: kernel, fixed:SIZE, drs, sobas, fit; one of each
     /// as abt,sobas. A policy of both sides alone is for both; of two such names the first is the sender's: fit,kernel is
     /// fit at the sender alone, kernel,fit at the receiver alone; fit,sobas and abt,fit pair it with others. kernel alone
-    /// only observes; auto is abt,sobas, whose cost for a short connection is least
+    /// only observes; auto is abt,sobas, for it costs a short connection least
     ///
     /// Which suits whom: auto keeps many connections within the memory and each as fast as its path; fit, for CUBIC and Reno
     /// over paths of 2 ms and more, takes away the queue that a connection fills and the drops at its start; sabt suits

@@ -120,6 +120,16 @@ fn root_the_status_and_the_streams_are_the_commands_own() {
 }
 
 #[test]
+fn root_auto_is_fit_at_either_end() {
+    let Some(_alone) = root() else { return };
+    for more in [&[][..], &["--policy", "auto"]] {
+        let output = run(&[&["run", "--json", "-"], more, &["--", "true"]].concat());
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(report["policy"], serde_json::json!({ "send": "fit", "receive": "fit" }));
+    }
+}
+
+#[test]
 fn root_a_command_that_cannot_be_started_is_named() {
     let Some(_alone) = root() else { return };
     assert!(only_error(&run(&["run", "--", "no-such-command"]), 127).contains("no-such-command"));

@@ -22,7 +22,7 @@ pub struct Choice {
     pub receive: PolicyKind,
 }
 
-/// `auto` of the daemon, of its groups and of files of the laboratory.
+/// `auto` of the daemon and of its groups.
 impl Default for Choice {
     fn default() -> Self {
         Self { send: PolicyKind::Abt, receive: PolicyKind::Sobas }

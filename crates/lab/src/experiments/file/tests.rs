@@ -25,7 +25,16 @@ fn all_of_the_catalogue_but_surveys_and_costs_can_be_written_and_read_again() {
     }
     assert_eq!(
         without,
-        ["sobas-queues", "cost-send", "cost-receive", "fit-grid", "fit-harm", "pair-harm", "head-to-head", "probe-grid"]
+        [
+            "sobas-queues",
+            "cost-send",
+            "cost-receive",
+            "fit-grid",
+            "fit-harm",
+            "pair-harm",
+            "head-to-head",
+            "probe-grid"
+        ]
     );
 }
 
