@@ -85,7 +85,7 @@ pub(super) fn duration(seconds: u32) -> String {
 ///
 /// With --budget the time is kept as far as runs are not made again: each experiment is held against the clock before it begins.
 ///
-/// The surveys fit-grid, fit-harm, sobas-queues, head-to-head (hours) and probe-grid (half an hour) run by name only. With --out they keep every run in DIR/ID, and the same command goes on
+/// The surveys fit-grid, fit-harm, pair-harm, sobas-queues, head-to-head (hours) and probe-grid (half an hour) run by name only. With --out they keep every run in DIR/ID, and the same command goes on
 /// where it was stopped; an invalid run never counts, and a case without enough valid ones is not measured.
 #[derive(Debug, Args)]
 #[command(

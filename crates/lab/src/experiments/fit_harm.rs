@@ -33,7 +33,7 @@ pub(super) fn experiments() -> Vec<Experiment> {
     };
     let pair = Experiment {
         id: "pair-harm",
-        question: "What fit-harm asks, of the pair abt,sobas: which of the two does less harm?",
+        question: "The cases of fit-harm with the pair abt,sobas, the daemon's: does it less harm than fit?",
         methods: methods(pair()),
         targets: Vec::new(),
         ..fit.clone()
@@ -41,7 +41,7 @@ pub(super) fn experiments() -> Vec<Experiment> {
     vec![fit, pair]
 }
 
-/// The pair that `auto` was, by the end that has it.
+/// The pair of the daemon, `abt,sobas`, by the end that has it.
 fn pair() -> [Method; 3] {
     let method = |name, server, client| Method { name, server, client, ..Method::default() };
     let (sends, receives) = (Some("abt"), Some("sobas"));
