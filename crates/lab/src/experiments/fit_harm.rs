@@ -24,21 +24,21 @@ const SEED: u64 = 7;
 const DOCUMENT: u64 = 2_000;
 
 pub(super) fn experiments() -> Vec<Experiment> {
-    let methods = |ends: [Method; 3]| iter::once(Method::default()).chain(ends).collect();
-    let fit = Experiment {
-        id: "fit-harm",
-        question: "Beside others, over bad paths, for small requests, from either end: is anything worse than without?",
-        methods: methods(fit::methods(&Method::default())),
-        ..harm()
-    };
-    let pair = Experiment {
-        id: "pair-harm",
-        question: "The cases of fit-harm with the pair abt,sobas, the daemon's: does it less harm than fit?",
-        methods: methods(pair()),
-        targets: Vec::new(),
-        ..fit.clone()
-    };
-    vec![fit, pair]
+    let targets = groups().iter().flat_map(Group::targets).collect();
+    vec![
+        survey(
+            "fit-harm",
+            "Beside others, over bad paths, for small requests, from either end: is anything worse than without?",
+            fit::methods(&Method::default()),
+            targets,
+        ),
+        survey(
+            "pair-harm",
+            "The cases of fit-harm with the pair abt,sobas, the daemon's: does it less harm than fit?",
+            pair(),
+            Vec::new(),
+        ),
+    ]
 }
 
 /// The pair of the daemon, `abt,sobas`, by the end that has it.
@@ -52,24 +52,27 @@ fn pair() -> [Method; 3] {
     ]
 }
 
-fn harm() -> Experiment {
-    let groups = [
+fn groups() -> [Group; 6] {
+    [
         Group { cases: alone(), bounds: &[Wanted::Goodput, Wanted::Memory] },
         Group { cases: varying(), bounds: &[Wanted::Goodput] },
         Group { cases: with_requests(), bounds: &[Wanted::Goodput, Wanted::Response] },
         Group { cases: requests(), bounds: &[Wanted::Response] },
         Group { cases: beside(), bounds: &[Wanted::Share, Wanted::Others] },
         Group { cases: together(), bounds: &[Wanted::Goodput, Wanted::Fairness] },
-    ];
-    let targets = groups.iter().flat_map(Group::targets).collect();
+    ]
+}
+
+/// Returns all cases by the kernel alone and by these methods.
+fn survey(id: &'static str, question: &'static str, ends: [Method; 3], targets: Vec<Target>) -> Experiment {
     Experiment {
-        id: "",
+        id,
         source: "engine",
-        question: "",
+        question,
         scale: "10 to 24 s a run; the distribution's limits at both ends, and 64 MB where the case says so; CUBIC.",
         way: Way::Download,
-        cases: groups.into_iter().flat_map(|group| group.cases).collect(),
-        methods: Vec::new(),
+        cases: groups().into_iter().flat_map(|group| group.cases).collect(),
+        methods: iter::once(Method::default()).chain(ends).collect(),
         quantities: vec![
             Quantity::GoodputBps,
             Quantity::OthersBps,
