@@ -1,4 +1,4 @@
-//! Whether a sender that bufwise tunes by itself fares worse, or makes others fare worse, than under the kernel.
+//! Whether a sender that the daemon's policies size fares worse, or makes others fare worse, than under the kernel.
 
 use bufwise_link::{Loss, QueueLimit, QueueSize};
 use bufwise_units::Nanos;
@@ -18,6 +18,8 @@ const CLOCK: f64 = 0.005;
 /// Least share beside other flows, which varies more.
 const AS_MUCH: f64 = 0.9;
 
+/// The policies of the daemon, whose bound is judged here.
+const PAIR: &str = "abt,sobas";
 const TUNED: &str = "bufwise";
 
 pub(super) fn experiments() -> Vec<Experiment> {
@@ -60,7 +62,7 @@ fn alone() -> Experiment {
             case("loss", false, PathSpec { loss: Loss::Uniform { probability: 0.001 }, ..path(50, 120) }),
             case("jitter", false, PathSpec { jitter: Nanos::from_millis(10), ..path(100, 50) }),
         ],
-        methods: vec![Method::default(), Method { name: TUNED, server: Some("auto"), ..Method::default() }],
+        methods: vec![Method::default(), Method { name: TUNED, server: Some(PAIR), ..Method::default() }],
         quantities: vec![
             Quantity::GoodputBps,
             Quantity::ResponseMedianS,
@@ -110,7 +112,7 @@ fn beside() -> Experiment {
             competing("second, deep queue", false, deep.clone(), 4, 0),
             competing("first, deep queue", false, deep, 0, 4),
         ],
-        methods: vec![Method::default(), Method { name: TUNED, client: Some("auto"), ..Method::default() }],
+        methods: vec![Method::default(), Method { name: TUNED, client: Some(PAIR), ..Method::default() }],
         quantities: vec![Quantity::GoodputBps, Quantity::RttMeanS, Quantity::Drops],
         targets: vec![Target::new(TUNED, Quantity::GoodputBps, Bound::AtLeastTimes(AS_MUCH, "kernel"))],
     }
@@ -140,7 +142,7 @@ fn together() -> Experiment {
             case("modest queue", false, PathSpec { queue: bytes(350_000), ..path(80, 35) }),
             case("deep queue", true, PathSpec { queue: bytes(6_000_000), ..path(100, 50) }),
         ],
-        methods: vec![Method::default(), Method { name: TUNED, client: Some("auto"), ..Method::default() }],
+        methods: vec![Method::default(), Method { name: TUNED, client: Some(PAIR), ..Method::default() }],
         quantities: vec![
             Quantity::GoodputBps,
             Quantity::JainIndex,
