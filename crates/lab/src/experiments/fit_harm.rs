@@ -6,7 +6,7 @@ use std::iter;
 use bufwise_link::{Loss, QueueLimit, QueueSize, Trace, media};
 use bufwise_units::{BitRate, Nanos};
 
-use super::fit::{self, BOTH, LARGE, RECEIVER, SENDER, SLACK};
+use super::fit::{self, LARGE, SLACK};
 use super::model::{Amount, Bound, Case, Experiment, Flow, Method, Quantity, Setup, Target, Way, path};
 use crate::spec::PathSpec;
 
@@ -24,19 +24,16 @@ const SEED: u64 = 7;
 const DOCUMENT: u64 = 2_000;
 
 pub(super) fn experiments() -> Vec<Experiment> {
-    let targets = groups().iter().flat_map(Group::targets).collect();
     vec![
         survey(
             "fit-harm",
             "Beside others, over bad paths, for small requests, from either end: is anything worse than without?",
             fit::methods(&Method::default()),
-            targets,
         ),
         survey(
             "pair-harm",
             "The cases of fit-harm with the pair abt,sobas, the daemon's: does it less harm than fit?",
             pair(),
-            Vec::new(),
         ),
     ]
 }
@@ -64,7 +61,8 @@ fn groups() -> [Group; 6] {
 }
 
 /// Returns all cases by the kernel alone and by these methods.
-fn survey(id: &'static str, question: &'static str, ends: [Method; 3], targets: Vec<Target>) -> Experiment {
+fn survey(id: &'static str, question: &'static str, ends: [Method; 3]) -> Experiment {
+    let targets = groups().iter().flat_map(|group| group.targets(&ends)).collect();
     Experiment {
         id,
         source: "engine",
@@ -107,16 +105,16 @@ enum Wanted {
 }
 
 impl Group {
-    fn targets(&self) -> Vec<Target> {
+    fn targets(&self, ends: &[Method; 3]) -> Vec<Target> {
         let names: Vec<String> = self.cases.iter().map(|case| case.name.clone()).collect();
         let of = |method| self.bounds.iter().flat_map(move |wanted| wanted.targets(method));
-        let targets = [SENDER, RECEIVER, BOTH].into_iter().flat_map(of);
+        let targets = ends.iter().flat_map(of);
         targets.map(|target| Target { cases: names.clone(), ..target }).collect()
     }
 }
 
 impl Wanted {
-    fn targets(self, method: &'static str) -> Vec<Target> {
+    fn targets(self, method: &Method) -> Vec<Target> {
         let bounds = match self {
             Self::Goodput => vec![(Quantity::GoodputBps, Bound::AtLeastTimes(AS_GOOD, KERNEL))],
             Self::Share => vec![(Quantity::GoodputBps, Bound::AtLeastTimes(AS_MUCH, KERNEL))],
@@ -126,12 +124,13 @@ impl Wanted {
                 .map(|quantity| (quantity, Bound::AtMostTimes(1.0 / AS_GOOD, KERNEL, CLOCK)))
                 .to_vec(),
             Self::Memory => {
+                let is_at_the_sender = method.server.is_some();
                 let held =
-                    if method == RECEIVER { Quantity::ReceiveHeldPeakBytes } else { Quantity::HeldPeakBytes };
+                    if is_at_the_sender { Quantity::HeldPeakBytes } else { Quantity::ReceiveHeldPeakBytes };
                 vec![(held, Bound::WithinOwnProducts(2.0, SLACK))]
             }
         };
-        bounds.into_iter().map(|(quantity, bound)| Target::new(method, quantity, bound)).collect()
+        bounds.into_iter().map(|(quantity, bound)| Target::new(method.name, quantity, bound)).collect()
     }
 }
 
@@ -325,10 +324,13 @@ mod tests {
 
     #[test]
     fn every_case_is_judged_at_either_end_and_at_both() {
-        let experiment = experiments().remove(0);
-        for case in &experiment.cases {
-            for method in [SENDER, RECEIVER, BOTH] {
-                let judged = |target: &&Target| target.method == method && target.cases.contains(&case.name);
+        for experiment in experiments() {
+            let tuned: Vec<&str> = experiment.methods[1..].iter().map(|method| method.name).collect();
+            assert_eq!(tuned.len(), 3);
+            for (case, method) in
+                experiment.cases.iter().flat_map(|case| tuned.iter().map(move |it| (case, it)))
+            {
+                let judged = |target: &&Target| target.method == *method && target.cases.contains(&case.name);
                 assert!(experiment.targets.iter().any(|target| judged(&target)), "{}: {method}", case.name);
             }
         }
