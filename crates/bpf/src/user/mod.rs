@@ -37,7 +37,7 @@ use crate::reach::{self, Place};
 use crate::record;
 use crate::release::{self, Released};
 use crate::rules;
-use schedule::{Allowance, PART, PART_OF_SEARCHES, Schedule, Search};
+use schedule::{Allowance, PART, Schedule, Search};
 use sizing::Sizing;
 use sockets::Finder;
 
@@ -63,9 +63,8 @@ pub struct UserEngine {
     met: HashSet<u64>,
     finder: Finder,
     search: Search,
-    /// Processor time for all work, and for searches.
+    /// Processor time for all work, searches included.
     allowance: Allowance,
-    search_allowance: Allowance,
     /// Whether buffers are set: only if their lock can be removed again.
     sets_buffers: bool,
     /// Whether TCP may pace connections whose congestion control does not ask for it.
@@ -111,7 +110,6 @@ impl UserEngine {
             finder,
             search: Search::new(at),
             allowance: Allowance::new(PART, at),
-            search_allowance: Allowance::new(PART_OF_SEARCHES, at),
             sets_buffers: tells_locks(),
             may_be_paced: may_be_paced(),
         };
@@ -157,11 +155,7 @@ impl UserEngine {
     pub fn next_at(&self) -> Micros {
         let open = self.connections.values().filter(|one| one.is_reached());
         let sample = open.map(|one| one.schedule.next_at).min().unwrap_or(u64::MAX);
-        Micros(sample.min(self.next_search_at()).max(self.allowance.ready_at()))
-    }
-
-    fn next_search_at(&self) -> u64 {
-        self.search.next_at.max(self.search_allowance.ready_at())
+        Micros(sample.min(self.search.next_at()).max(self.allowance.ready_at()))
     }
 
     /// Searches for sockets and samples connections, as far as due.
@@ -171,9 +165,9 @@ impl UserEngine {
             return;
         }
         let began = cpu_time();
-        if at >= self.next_search_at() {
+        if at >= self.search.next_at() {
             self.look_for_sockets(at);
-            self.search_allowance.spend(at, cpu_time() - began);
+            self.search.spend(at, cpu_time() - began);
         }
         self.sample(at);
         self.allowance.spend(at, cpu_time() - began);

@@ -31,7 +31,7 @@ const STARTING_ROUND_TRIPS: u64 = 30;
 const LEAST_START: u64 = 30_000;
 /// Work takes at most this part (1/64) of the time, and searches this one.
 pub(super) const PART: u64 = 64;
-pub(super) const PART_OF_SEARCHES: u64 = 128;
+const PART_OF_SEARCHES: u64 = 128;
 /// Largest amount of unused work that is saved, so that the start of many connections at once is not missed.
 const SAVED: u64 = 40_000;
 
@@ -49,13 +49,25 @@ fn after_quiet(quiet: u64, longest: u64) -> u64 {
 /// Schedule of the searches for new sockets.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Search {
-    pub(super) next_at: u64,
+    /// Time of the next one, if it is allowed by then.
+    due_at: u64,
     new_at: u64,
+    allowance: Allowance,
 }
 
 impl Search {
     pub(super) fn new(now: u64) -> Self {
-        Self { next_at: now, new_at: now }
+        Self { due_at: now, new_at: now, allowance: Allowance::new(PART_OF_SEARCHES, now) }
+    }
+
+    /// Returns the time of the next search.
+    pub(super) fn next_at(&self) -> u64 {
+        self.due_at.max(self.allowance.ready_at())
+    }
+
+    /// Notes that the search at `now` took `cost` of processor time.
+    pub(super) fn spend(&mut self, now: u64, cost: u64) {
+        self.allowance.spend(now, cost);
     }
 
     /// Notes a search at `now`; `found`: it found a new process or socket.
@@ -63,12 +75,12 @@ impl Search {
         if found {
             self.new_at = now;
         }
-        self.next_at = now + after_quiet(now.saturating_sub(self.new_at), LONGEST_SEARCH);
+        self.due_at = now + after_quiet(now.saturating_sub(self.new_at), LONGEST_SEARCH);
     }
 
     /// Searches at once, because a socket is not where it was.
     pub(super) fn hasten(&mut self, now: u64) {
-        self.next_at = self.next_at.min(now);
+        self.due_at = self.due_at.min(now);
     }
 }
 
@@ -147,8 +159,8 @@ mod tests {
     /// Searches from the next due time until `end`; returns the number of searches.
     fn searches(search: &mut Search, end: u64) -> u64 {
         let mut count = 0;
-        while search.next_at < end {
-            search.made(search.next_at, false);
+        while search.next_at() < end {
+            search.made(search.next_at(), false);
             count += 1;
         }
         count
@@ -159,10 +171,10 @@ mod tests {
         for rtt in [100, 5_000, 40_000, 150_000, 300_000] {
             let mut search = Search::new(1_000_000);
             search.made(1_000_000, true);
-            while search.next_at < 1_000_000 + rtt {
-                search.made(search.next_at, false);
+            while search.next_at() < 1_000_000 + rtt {
+                search.made(search.next_at(), false);
             }
-            let late = search.next_at - 1_000_000 - rtt;
+            let late = search.next_at() - 1_000_000 - rtt;
             assert!(late <= (rtt / 8).max(LEAST), "{late} us after {rtt}");
         }
     }
@@ -173,10 +185,10 @@ mod tests {
         searches(&mut search, 1_000_000);
         assert_eq!(searches(&mut search, 2_000_000), 50, "one every 20 ms");
         search.made(2_000_000, true);
-        assert_eq!(search.next_at, 2_001_000);
+        assert_eq!(search.next_at(), 2_001_000);
         search.made(2_001_000, false);
         search.hasten(2_001_500);
-        assert_eq!(search.next_at, 2_001_500);
+        assert_eq!(search.next_at(), 2_001_500);
     }
 
     /// Samples a connection that always moves data, until `end`; returns the number of samples.
@@ -272,15 +284,14 @@ mod tests {
     #[test]
     fn costly_searches_leave_the_next_start_all_that_can_be_saved() {
         let (begin, cost) = (60_000_000, 300);
-        let (mut all, mut searches) = (Allowance::new(PART, begin), Allowance::new(PART_OF_SEARCHES, begin));
-        let mut search = Search::new(begin);
+        let (mut all, mut search) = (Allowance::new(PART, begin), Search::new(begin));
         all.spend(begin, SAVED);
-        searches.spend(begin, SAVED);
+        search.spend(begin, SAVED);
         let mut at = begin;
         while at < begin + 30_000_000 {
-            at = search.next_at.max(searches.ready_at()).max(all.ready_at());
+            at = search.next_at().max(all.ready_at());
             search.made(at, false);
-            searches.spend(at, cost);
+            search.spend(at, cost);
             all.spend(at, cost);
         }
         assert_eq!(all.ready_at(), at - SAVED * PART + cost * PART);
