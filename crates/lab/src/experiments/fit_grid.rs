@@ -3,7 +3,7 @@
 use bufwise_link::Draw;
 
 use super::cell::{Cell, Queue};
-use super::fit::{self, BOTH, LARGE, RECEIVER, SENDER, SLACK};
+use super::fit::{self, BOTH, LARGE, PAIR, RECEIVER, SENDER, SLACK};
 use super::model::{Amount, Bound, Case, Experiment, Flow, Method, Quantity, Setup, Target, Way};
 
 const RATES: [u64; 4] = [10_000_000, 100_000_000, 500_000_000, 1_000_000_000];
@@ -25,7 +25,6 @@ const CORNER_REPEAT: u32 = 5;
 const CUBIC: &str = "cubic";
 const BBR: &str = "bbr";
 const RENO: &str = "reno";
-const PAIR: &str = "abt,sobas";
 const OVER_RENO: &str = "fit over reno";
 const OVER_BBR: &str = "fit over bbr";
 

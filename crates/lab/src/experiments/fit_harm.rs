@@ -40,13 +40,8 @@ pub(super) fn experiments() -> Vec<Experiment> {
 
 /// The pair of the daemon, `abt,sobas`, by the end that has it.
 fn pair() -> [Method; 3] {
-    let method = |name, server, client| Method { name, server, client, ..Method::default() };
-    let (sends, receives) = (Some("abt"), Some("sobas"));
-    [
-        method("abt at the sender", sends, None),
-        method("sobas at the receiver", None, receives),
-        method("abt,sobas at both", sends, receives),
-    ]
+    let names = ["abt at the sender", "sobas at the receiver", "abt,sobas at both"];
+    fit::by_end(names, "abt", "sobas", &Method::default())
 }
 
 fn groups() -> [Group; 6] {
@@ -62,14 +57,15 @@ fn groups() -> [Group; 6] {
 
 /// Returns all cases by the kernel alone and by these methods.
 fn survey(id: &'static str, question: &'static str, ends: [Method; 3]) -> Experiment {
-    let targets = groups().iter().flat_map(|group| group.targets(&ends)).collect();
+    let groups = groups();
+    let targets = groups.iter().flat_map(|group| group.targets(&ends)).collect();
     Experiment {
         id,
         source: "engine",
         question,
         scale: "10 to 24 s a run; the distribution's limits at both ends, and 64 MB where the case says so; CUBIC.",
         way: Way::Download,
-        cases: groups().into_iter().flat_map(|group| group.cases).collect(),
+        cases: groups.into_iter().flat_map(|group| group.cases).collect(),
         methods: iter::once(Method::default()).chain(ends).collect(),
         quantities: vec![
             Quantity::GoodputBps,

@@ -3,6 +3,7 @@
 use bufwise_link::{Loss, QueueLimit, QueueSize};
 use bufwise_units::Nanos;
 
+use super::fit::PAIR;
 use super::model::{Amount, Bound, Case, Experiment, Flow, Method, Quantity, Setup, Target, Way, path};
 use crate::spec::PathSpec;
 
@@ -18,8 +19,6 @@ const CLOCK: f64 = 0.005;
 /// Least share beside other flows, which varies more.
 const AS_MUCH: f64 = 0.9;
 
-/// The policies of the daemon, whose bound is judged here.
-const PAIR: &str = "abt,sobas";
 const TUNED: &str = "bufwise";
 
 pub(super) fn experiments() -> Vec<Experiment> {
