@@ -21,7 +21,7 @@ use bufwise_units::{Bytes, Micros};
 use libbpf_rs::{MapCore, MapFlags, RingBuffer, RingBufferBuilder};
 use nix::sys::stat::fstat;
 
-use crate::abi::{BwRequest, LAYOUT, Plain, bw_control, bw_order};
+use crate::abi::{BwRequest, LAYOUT, Plain, bw_control, bw_flow, bw_order};
 use crate::clock::now;
 use crate::config::Config;
 use crate::entries::Entries;
@@ -318,6 +318,24 @@ impl Engine {
     /// [`EngineError::Map`] with the kernel's answer.
     pub fn flows(&self) -> Result<Vec<FlowState>, EngineError> {
         Entries::states(&self.maps.flows).map_err(failed("reading the connections"))
+    }
+
+    /// Returns the inode of a connection's socket, as in `/proc/PID/fd`; `None` if it is not known yet.
+    #[must_use]
+    pub fn inode(&self, cookie: u64) -> Option<u64> {
+        let record = self.maps.flows.lookup(&cookie.to_ne_bytes(), MapFlags::ANY).ok()??;
+        Some(bw_flow::read(&record)?.inode).filter(|inode| *inode > 0)
+    }
+
+    /// Returns how many connections' records were made, plus how many connections have closed, since the programs were
+    /// loaded: a cheap sign of whether [`Engine::flows`] has changed much.
+    ///
+    /// # Errors
+    /// [`EngineError::Map`] with the kernel's answer.
+    pub fn turnover(&self) -> Result<u64, EngineError> {
+        let value = self.maps.turnover.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY);
+        let value = value.map_err(failed("reading the turnover"))?;
+        Ok(value.and_then(|value| value.try_into().ok()).map_or(0, u64::from_ne_bytes))
     }
 
     /// Returns the records of all connections, for [`Engine::inherit`] of another engine.

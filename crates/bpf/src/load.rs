@@ -31,6 +31,8 @@ pub(crate) struct Maps {
     /// Cgroups of the groups, and the groups that match a socket's program.
     pub(crate) members: MapHandle,
     pub(crate) programs: MapHandle,
+    /// Records made and connections closed.
+    pub(crate) turnover: MapHandle,
     fast_path: MapHandle,
 }
 
@@ -51,6 +53,7 @@ pub(crate) fn callbacks(config: &Config, matching: &Matching) -> Result<(OwnedFd
         others: keep(&skeleton.maps.others)?,
         members: keep(&skeleton.maps.members)?,
         programs: keep(&skeleton.maps.programs)?,
+        turnover: keep(&skeleton.maps.turnover)?,
         fast_path: keep(&skeleton.maps.fast_path)?,
     };
     let program = skeleton.progs.bufwise_flow.as_fd().try_clone_to_owned();
@@ -76,6 +79,7 @@ pub(crate) fn iterator(
         (&mut open.maps.others, &maps.others),
         (&mut open.maps.members, &maps.members),
         (&mut open.maps.programs, &maps.programs),
+        (&mut open.maps.turnover, &maps.turnover),
         (&mut open.maps.fast_path, &maps.fast_path),
     ];
     for (map, of) in shared {

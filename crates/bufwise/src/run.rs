@@ -106,9 +106,7 @@ impl RunArgs {
             engine::choose(self.engine, &plan)?;
         let kind = Kind::of(&engine);
         let devices = engine::bound_devices(&plan, self.gso_max_size, &mut notes)?;
-        if !devices.as_ref().is_some_and(Raised::bounds_devices)
-            && let Some(told) = tuner::unbounded_writers(&plan)
-        {
+        if let Some(told) = tuner::kept_for(&plan, devices.as_ref().is_some_and(Raised::bounds_devices)) {
             output::note(&format!("bufwise: {told}\n"));
         }
         let mut watch = Watch::new(plan, engine, devices, notes)?;

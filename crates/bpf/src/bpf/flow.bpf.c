@@ -69,7 +69,10 @@ static void on_state(struct bpf_sock_ops *ctx)
 	f->state = state;
 	if (tp)
 		sample(f, tp, now);
-	if (state == BPF_TCP_CLOSE && is_stale(now)) {
+	if (state != BPF_TCP_CLOSE)
+		return;
+	count_turnover();
+	if (is_stale(now)) {
 		bpf_map_delete_elem(&flows, &cookie);
 		bpf_map_delete_elem(&orders, &cookie);
 	}

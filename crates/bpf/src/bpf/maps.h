@@ -94,6 +94,14 @@ struct {
 	__type(value, struct bw_room);
 } rooms SEC(".maps");
 
+/* Number of records made and of connections closed since the load; user space looks again if that grows fast. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} turnover SEC(".maps");
+
 /* Counts of the running sweep. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -105,6 +113,16 @@ struct {
 static bool is_stale(__u64 now)
 {
 	return bw_is_stale(&config, &control, now);
+}
+
+/* Notes that a record was made, or that its connection has closed. */
+static void count_turnover(void)
+{
+	__u32 zero = 0;
+	__u64 *count = bpf_map_lookup_elem(&turnover, &zero);
+
+	if (count)
+		__sync_fetch_and_add(count, 1);
 }
 
 static struct bw_fast *fast_of(struct bpf_sock *sk)

@@ -92,6 +92,7 @@ static struct bw_flow *remember(__u64 cookie, struct tcp_sock *tp, __u64 now)
 	f = bpf_map_lookup_elem(&flows, &cookie);
 	if (!f)
 		return NULL;
+	count_turnover();
 	note_addresses(f, &sk->__sk_common);
 	f->opened_at = now;
 	f->active_at = now;

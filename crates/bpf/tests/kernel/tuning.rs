@@ -295,7 +295,11 @@ fn root_all_connections_are_read_however_many_batches_they_take() {
     let cookies: HashSet<u64> = read.iter().map(|flow| flow.cookie).collect();
     assert_eq!(cookies.len(), CONNECTIONS, "each once");
     assert!(engine.entries().unwrap().flows().all(|flow| cookies.contains(&flow.cookie)));
+    assert_eq!(engine.turnover().unwrap(), CONNECTIONS as u64, "each has come");
+    let inodes: HashSet<u64> = cookies.iter().filter_map(|cookie| engine.inode(*cookie)).collect();
+    assert_eq!((inodes.len(), engine.inode(0)), (CONNECTIONS, None), "a socket has one of its own");
     drop(servers);
     client.kill().unwrap();
     client.wait().unwrap();
+    wait_for("end of each", || (engine.turnover().unwrap() == 2 * CONNECTIONS as u64).then_some(()));
 }

@@ -387,7 +387,7 @@ fn root_devices_take_less_at_once_when_many_connections_have_come() {
 }
 
 #[test]
-fn root_a_small_memory_beside_devices_of_others_is_told_before_the_command_starts() {
+fn root_a_small_memory_is_told_before_the_command_starts_with_how_many_it_holds() {
     let Some(_alone) = root() else { return };
     let said = |memory: &str, more: &[&str]| {
         let options =
@@ -403,6 +403,9 @@ fn root_a_small_memory_beside_devices_of_others_is_told_before_the_command_start
         in_the_first,
         "{told}"
     );
+    let client = format!("{PROGRAM} run --policy abt --memory 1MiB -- true 2>&1");
+    let bounded = text(&run(&["lab", "path", "--client", &client]).stdout);
+    assert!(bounded.contains("is kept for up to 42 busy connections, 24KiB for each"), "{bounded}");
     assert!(!said("64MiB", &[]).contains("busy connections"), "it holds many all the same");
     assert!(!said("1MiB", &["--gso-max-size", "device"]).contains("busy connections"), "it was asked for");
 }

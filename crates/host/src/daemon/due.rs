@@ -13,21 +13,26 @@ use crate::history;
 const LOOK: Micros = Micros::from_millis(100);
 const LOOK_REST: u64 = 250;
 /// Pause while many connections make samples expensive and little changes: at least `CALM_REST` times the duration of the
-/// previous sample (1% of a processor), but no longer than `CALM`, for the engine's heartbeat is stale after 5 s.
-const CALM: Micros = Micros::from_secs(3);
-const CALM_REST: u64 = 100;
+/// previous sample (0.5% of a processor), but no longer than the history's interval, whose moments come from samples.
+const CALM: Micros = history::INTERVAL;
+const CALM_REST: u64 = 200;
+/// Time between two signs of life for the engines, which go by the shares for 5 s after one. Each also tells how many
+/// connections have come or gone, so that a long pause ends early.
+const BEAT: Micros = Micros::from_secs(1);
 /// Time between two searches for network namespaces; the namespace of a new connection is searched for at once.
 pub(super) const DISCOVERY: Micros = Micros::from_secs(5);
 /// Pause between two sweeps while something lies idle. A sweep costs some microseconds per socket. The pause is at
-/// least `SWEEP`, and at least `SWEEP_REST` times the duration of the previous sweep: at most 2% of a processor.
+/// least `SWEEP`, and at least `SWEEP_REST` times the duration of the previous sweep: at most 2% of a processor, while
+/// there is memory to give back.
 const SWEEP: Micros = Micros::from_secs(2);
 const SWEEP_REST: u64 = 50;
 /// Pause between two sweeps while nothing lies idle; they find connections that were missed.
 const SWEEP_AT_LEAST: Micros = Micros::from_secs(60);
 /// The same where records are made late, for a connection that moves little gets its record from a sweep: at least
-/// `NEWCOMERS`, and at least `NEWCOMERS_REST` times the duration of the previous sweep: at most 1% of a processor.
+/// `NEWCOMERS`, and at least `NEWCOMERS_REST` times the duration of the previous sweep, half a percent of a processor,
+/// but no longer than `SWEEP_AT_LEAST`.
 const NEWCOMERS: Micros = Micros::from_secs(5);
-const NEWCOMERS_REST: u64 = 100;
+const NEWCOMERS_REST: u64 = 200;
 /// Time for which requests of the engine's side are collected before they are granted.
 const GATHER: Micros = Micros::from_millis(50);
 /// Time between two checks for changes by the administrator, which cost a system call per setting.
@@ -39,6 +44,7 @@ const STATUS: Micros = Micros::from_secs(10);
 #[derive(Debug)]
 pub(super) struct Due {
     pub(super) look: Micros,
+    beat: Micros,
     pub(super) discovery: Micros,
     /// Times of the next sweep: while something lies idle, where records are made late, and else.
     sweep_idle: Micros,
@@ -59,6 +65,7 @@ impl Due {
     pub(super) fn new(watchdog: Option<Micros>, now: Micros) -> Self {
         Self {
             look: now,
+            beat: now + BEAT,
             discovery: now + DISCOVERY,
             sweep_idle: now,
             sweep_newcomers: now,
@@ -74,7 +81,7 @@ impl Due {
 
     /// Returns the next time at which something is due.
     pub(super) fn next(&self, now: Micros) -> Micros {
-        let next = self.look.min(self.discovery);
+        let next = self.look.min(self.beat).min(self.discovery);
         let next = if self.gathered > now { next.min(self.gathered) } else { next };
         if self.pause.is_some() { next.min(self.alive) } else { next }
     }
@@ -86,6 +93,11 @@ impl Due {
             self.alive = now + pause;
         }
         due.is_some()
+    }
+
+    /// Returns whether the engines need a sign of life, and schedules the next; each sample is one as well.
+    pub(super) fn is_beat_due(&mut self, now: Micros) -> bool {
+        take(&mut self.beat, now, BEAT)
     }
 
     /// Returns whether a new status line is due, and schedules the next.
@@ -120,6 +132,11 @@ impl Due {
         let interval = Micros(u64::try_from(interval.as_micros()).unwrap_or(u64::MAX));
         let longest = if calm { interval.max(took.times(CALM_REST).min(CALM)) } else { interval };
         self.look = began + LOOK.max(took.times(LOOK_REST)).min(longest);
+        self.beat = now + BEAT;
+        // The history's next moment, not the one after it.
+        if self.look > self.record && self.record > now {
+            self.look = self.record;
+        }
     }
 
     /// Notes that a sweep took from `began` to `now`.
@@ -183,21 +200,34 @@ mod tests {
         for calm in [false, true] {
             assert_eq!(rest(Micros(10), calm), Micros::from_millis(100));
             assert_eq!(rest(Micros(1_000), calm), Micros::from_millis(250));
-            assert_eq!(rest(Micros(5_000), calm), Micros::from_millis(500));
         }
-        assert_eq!(rest(Micros(20_000), false), Micros::from_millis(500));
+        for took in [5_000, 20_000] {
+            assert_eq!(rest(Micros(took), false), Micros::from_millis(500));
+        }
     }
 
     /// Beside 20,000 connections a look takes some 20 ms, beside 100,000 some 100.
     #[test]
-    fn where_looks_are_expensive_and_little_changes_they_take_one_percent_or_come_every_three_seconds() {
+    fn where_looks_are_expensive_and_little_changes_they_take_half_a_percent_or_come_with_the_history() {
         let mut due = Due::new(None, at(0));
-        let mut rest = |took: Micros| {
+        let rest = |due: &mut Due, took: Micros| {
             due.looked(at(0), Duration::from_millis(500), true, at(0) + took);
             due.look.since(at(0))
         };
-        assert_eq!(rest(Micros(20_000)), Micros::from_secs(2));
-        assert_eq!(rest(Micros(100_000)), Micros::from_secs(3));
+        assert_eq!(rest(&mut due, Micros(20_000)), Micros::from_secs(4));
+        assert_eq!(rest(&mut due, Micros(100_000)), Micros::from_secs(10));
+        assert!(due.is_record_due(at(0)));
+        due.looked(at(7), Duration::from_millis(500), true, at(7) + Micros(20_000));
+        assert_eq!(due.look, at(10), "a moment of the history is due by then");
+    }
+
+    #[test]
+    fn a_sign_of_life_for_the_engines_comes_a_second_after_the_last_or_after_a_sample() {
+        let mut due = Due::new(None, at(0));
+        assert!(!due.is_beat_due(at(0)) && due.is_beat_due(at(1)) && !due.is_beat_due(at(1)));
+        due.looked(at(1), Duration::from_millis(500), true, at(2));
+        assert!(!due.is_beat_due(at(2)) && due.is_beat_due(at(3)));
+        assert_eq!(due.next(at(3)), at(4));
     }
 
     #[test]
@@ -210,8 +240,8 @@ mod tests {
     }
 
     #[test]
-    fn a_sweep_for_newcomers_takes_one_percent_and_comes_every_five_seconds_to_once_a_minute() {
-        for (took, pause) in [(1, 5), (50, 5), (100, 10), (1_000, 60)] {
+    fn a_sweep_for_newcomers_takes_half_a_percent_and_comes_every_five_seconds_to_once_a_minute() {
+        for (took, pause) in [(1, 5), (25, 5), (50, 10), (1_000, 60)] {
             let mut due = Due::new(None, at(0));
             due.swept(at(0), at(0) + Micros::from_millis(took));
             assert!(

@@ -51,6 +51,8 @@ pub(super) enum Event {
     Looked(Vec<Vec<FlowState>>, Option<TcpMemory>),
     /// Result of [`Action::Share`]: devices that could not be bounded, and why.
     Shared(Vec<String>),
+    /// Result of [`Action::Beat`]: how many connections have come or gone since the last sample.
+    Beaten(u64),
     /// Result of [`Action::Sweep`].
     Swept(Sweep),
     /// Result of [`Action::WatchMaxima`], by namespace.
@@ -84,6 +86,8 @@ pub(super) enum Action {
     Look,
     /// Tell each part's engine the bounds of its connections.
     Share(Vec<Bounds>),
+    /// Renew the heartbeat of each part's engine.
+    Beat,
     /// Sweep the sockets of every namespace.
     Sweep,
     /// Check whether the administrator has changed raised settings.
@@ -170,8 +174,6 @@ pub(super) struct Sweep {
     pub(super) given_back: u64,
     /// How existing connections are adopted, if it is not the usual way.
     pub(super) adoption_limit: Option<String>,
-    /// The connections after the sweep.
-    pub(super) flows: Vec<FlowState>,
 }
 
 /// Settings and connections that were given back.

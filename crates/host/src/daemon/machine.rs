@@ -91,9 +91,13 @@ pub(super) struct Daemon {
     /// How existing connections are adopted, as logged.
     adoption_limit: Option<String>,
     look_began: Micros,
+    /// Number of connections in that sample.
+    looked_at: usize,
     /// Whether that sample showed enough memory and few connections that had ended.
     calm: bool,
     sweep_began: Micros,
+    /// When the last sweep began; `None` once a sample has shown what it left.
+    unseen_sweep: Option<Micros>,
     actions: Vec<Action>,
 }
 
@@ -117,8 +121,10 @@ impl Daemon {
             stubborn: 0,
             adoption_limit: None,
             look_began: now,
+            looked_at: 0,
             calm: false,
             sweep_began: now,
+            unseen_sweep: None,
             actions: Vec::new(),
         }
     }
@@ -151,6 +157,7 @@ impl Daemon {
             Event::Regrouped(regrouped) => self.regrouped(regrouped, now),
             Event::Looked(parts, host) => self.looked(parts, host, now),
             Event::Shared(refused) => self.shared(refused, now),
+            Event::Beaten(turnover) => self.beaten(turnover, now),
             Event::Swept(sweep) => self.swept(sweep, now),
             Event::MaximaSeen(seen) => self.maxima_seen(seen, now),
             Event::Granted(refused) => self.granted(refused, now),

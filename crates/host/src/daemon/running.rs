@@ -32,6 +32,8 @@ pub(super) struct Running {
     programs: Programs,
     /// The task for which the engines were attached.
     task: Option<Arc<Task>>,
+    /// [`Running::turnover`] at the last sample.
+    seen_turnover: u64,
 }
 
 impl Running {
@@ -157,7 +159,21 @@ impl Running {
     /// Samples the connections of each part.
     pub(super) fn look(&mut self) -> Result<Vec<Vec<FlowState>>> {
         self.units.iter_mut().try_for_each(|unit| unit.engine.tend())?;
+        self.seen_turnover = self.turnover()?;
         self.flows()
+    }
+
+    /// Renews the heartbeat of each engine; returns how many connections have come or gone since the last sample.
+    pub(super) fn beat(&mut self) -> Result<u64> {
+        for unit in &mut self.units {
+            let shares = unit.engine.shares().unwrap_or_default();
+            unit.engine.beat(shares)?;
+        }
+        Ok(self.turnover()?.saturating_sub(self.seen_turnover))
+    }
+
+    fn turnover(&self) -> Result<u64> {
+        self.units.iter().map(|unit| Ok(unit.engine.turnover()?)).sum()
     }
 
     pub(super) fn flows(&self) -> Result<Vec<Vec<FlowState>>> {
@@ -194,7 +210,6 @@ impl Running {
         for (number, unit) in self.units.iter_mut().enumerate() {
             unit.sweep(namespaces, &|one| part(one) == number, &mut sweep)?;
         }
-        sweep.flows = self.flows()?.concat();
         Ok(sweep)
     }
 
@@ -277,22 +292,17 @@ fn engines(units: &[Unit]) -> impl Iterator<Item = &Engine> + Clone {
 }
 
 fn grant(engine: &mut Engine, owners: &mut Owners) -> Result<Vec<String>, Error> {
-    let mut inodes = None;
-    let flows = engine.flows()?;
     let mut is_fresh = false;
-    let refused = tuner::grant_all(engine, |cookie| {
-        let inodes: &HashMap<u64, u64> = inodes.get_or_insert_with(|| {
-            flows.iter().filter_map(|flow| Some((flow.cookie, flow.origin.inode?))).collect()
-        });
-        let Some(inode) = inodes.get(&cookie) else {
+    let refused = tuner::grant_all(engine, |engine, cookie| {
+        let Some(inode) = engine.inode(cookie) else {
             return owners.search(cookie);
         };
-        owners.socket(*inode, cookie).or_else(|| {
+        owners.socket(inode, cookie).or_else(|| {
             // One scan serves all requests of this call.
             if !std::mem::replace(&mut is_fresh, true) {
                 *owners = Owners::scan();
             }
-            owners.socket(*inode, cookie)
+            owners.socket(inode, cookie)
         })
     })?;
     Ok(refused.iter().map(ToString::to_string).collect())

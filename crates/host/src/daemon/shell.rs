@@ -133,6 +133,7 @@ impl Shell {
             }
             Action::Look => Some(self.look().unwrap_or_else(Event::Failed)),
             Action::Share(bounds) => Some(self.share(bounds).unwrap_or_else(Event::Failed)),
+            Action::Beat => Some(self.running.beat().map_or_else(Event::Failed, Event::Beaten)),
             Action::Sweep => {
                 Some(self.running.sweep(&self.namespaces).map_or_else(Event::Failed, Event::Swept))
             }

@@ -11,7 +11,7 @@
 use bufwise_units::{Bytes, Micros};
 
 /// Least size, bytes: room for two segments of 1,500 bytes.
-const LEAST: u64 = 4 << 10;
+pub(super) const LEAST: u64 = 4 << 10;
 /// The kernel's own bound (`GSO_LEGACY_MAX_SIZE`), bytes; from here on no bound is set.
 pub(super) const NEEDLESS: u64 = 64 << 10;
 /// A share of at least this many buffers can be kept, whatever a writer fills at once (`bw_limit_of_share()`).

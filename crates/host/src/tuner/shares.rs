@@ -211,7 +211,7 @@ impl ShareBook {
     ) -> (Shares, Vec<(u64, Order)>) {
         let shared = self.shared();
         let limits = match is_tight(flows, shared) {
-            true => level_for_all(flows, demands, shared),
+            true => level_for_all(flows, shared),
             false => proportional_with_growth(demands, shared),
         };
         let of_each = flows.iter().zip(claims).zip(limits);
@@ -241,7 +241,7 @@ impl ShareBook {
         let modelled = model.filter(|model| model.is_modelled()).and_then(Policy::demand);
         let demand = match self.policy {
             PolicyKind::AbtPublished => flow.net_target,
-            _ => model.and_then(Policy::demand).unwrap_or_else(|| flow.net_target.min(used(flow))),
+            _ => model.and_then(Policy::demand).unwrap_or_else(|| by_window(flow)),
         };
         Claim { demand: demand.times(OVERHEAD), modelled: modelled.unwrap_or_default() }
     }
@@ -280,9 +280,11 @@ fn is_tight(flows: &[&FlowState], budget: Bytes) -> bool {
     budget.scaled(1, busy.max(1) as u64) < NEWCOMER
 }
 
-/// Returns the same bound for each, max-min fair with room to grow, as under ABT.
-fn level_for_all(flows: &[&FlowState], demands: &[Bytes], budget: Bytes) -> Vec<Bytes> {
-    let share = max_min_with_newcomers(&with_room_to_grow(flows, demands, budget), budget);
+/// Returns the same bound for each, that of ABT. The demands are those of the windows: a mean window of some segments
+/// would leave memory to others that its connection needs again in a moment.
+fn level_for_all(flows: &[&FlowState], budget: Bytes) -> Vec<Bytes> {
+    let demands: Vec<Bytes> = flows.iter().map(|flow| by_window(flow).times(OVERHEAD)).collect();
+    let share = max_min_with_newcomers(&with_room_to_grow(flows, &demands, budget), budget);
     demands.iter().map(|demand| Shares::from(share).level.unwrap_or(*demand)).collect()
 }
 
@@ -322,6 +324,11 @@ fn with_room_to_grow(flows: &[&FlowState], demands: &[Bytes], budget: Bytes) -> 
         _ => demand.times(GROWTH).min(equal).max(*demand),
     };
     flows.iter().zip(demands).map(grown).collect()
+}
+
+/// Returns the demand of a connection by its congestion window, payload bytes: ABT's.
+fn by_window(flow: &FlowState) -> Bytes {
+    flow.net_target.min(used(flow))
 }
 
 /// Returns the payload that a connection can use until the next round, estimated from the data delivered in a round

@@ -64,9 +64,11 @@ impl Daemon {
                 }
             }
         }
-        let unbounded = self.task.leaves_devices_alone(self.in_the_first);
-        if let Some(told) = unbounded.then(|| tuner::unbounded_writers(&self.task.plan)).flatten() {
-            self.say(Line::warning(Kind::Shortage, told), now);
+        let bounds_devices = !self.task.leaves_devices_alone(self.in_the_first);
+        let plan = &self.task.plan;
+        if let Some(told) = tuner::kept_for(plan, bounds_devices).filter(|_| !plan.observe_only) {
+            let line: fn(Kind, String) -> Line = if bounds_devices { Line::info } else { Line::warning };
+            self.say(line(Kind::Shortage, told), now);
         }
         self.settled();
     }

@@ -16,8 +16,8 @@ use crate::error::{Result, in_words};
 use crate::log::{Kind, Line};
 use crate::tcp_memory::TcpMemory;
 
-/// Few connections have ended since the last sample: less than one of so many.
-const FEW_CLOSED: usize = 20;
+/// Few connections have come or gone since the last sample: less than one of so many.
+const FEW: usize = 20;
 
 impl Daemon {
     pub(super) fn tick(&mut self, now: Micros) {
@@ -34,6 +34,9 @@ impl Daemon {
                 self.act(Action::Look);
             }
         }
+        if self.due.is_beat_due(now) && self.is_tuning() {
+            self.act(Action::Beat);
+        }
         if self.due.is_discovery_due(now) && self.is_tuning() {
             self.act(Action::Discover(Arc::clone(&self.task)));
         }
@@ -49,7 +52,8 @@ impl Daemon {
         let flows = parts.iter().flatten();
         let all: usize = parts.iter().map(Vec::len).sum();
         let closed = flows.clone().filter(|flow| flow.closed).count();
-        self.calm = closed * FEW_CLOSED < all && !bounds.iter().any(|bounds| bounds.shares.pressure);
+        self.looked_at = all;
+        self.calm = closed * FEW < all && !bounds.iter().any(|bounds| bounds.shares.pressure);
         self.act(Action::Share(bounds));
         lines.into_iter().for_each(|line| self.say(line, now));
         if self.due.is_status_due(now) {
@@ -59,6 +63,9 @@ impl Daemon {
             self.act(Action::Notify(Notice::Status(status)));
         }
         self.notice_namespaces(flows.clone(), now);
+        if let Some(began) = self.unseen_sweep.take() {
+            self.stubborn = lying_idle(flows.clone(), began);
+        }
         let idle = lying_idle(flows, now) > self.stubborn;
         if self.due.is_sweep_due(idle, self.task.is_late(), now) {
             self.sweep(now);
@@ -90,6 +97,13 @@ impl Daemon {
         self.due.looked(self.look_began, self.ledgers.interval(), self.calm, now);
     }
 
+    /// Samples at once if many connections have come or gone since the last sample.
+    pub(super) fn beaten(&mut self, turnover: u64, now: Micros) {
+        if usize::try_from(turnover).is_ok_and(|turnover| turnover.saturating_mul(FEW) > self.looked_at) {
+            self.due.look = self.due.look.min(now);
+        }
+    }
+
     pub(super) fn sweep(&mut self, now: Micros) {
         self.sweep_began = now;
         self.act(Action::Sweep);
@@ -118,7 +132,7 @@ impl Daemon {
             );
             self.say(Line::info(Kind::GivenBack, line), now);
         }
-        self.stubborn = lying_idle(sweep.flows.iter(), now);
+        self.unseen_sweep = Some(self.sweep_began);
         self.due.swept(self.sweep_began, now);
         self.announce(now);
     }

@@ -217,3 +217,31 @@ fn sabt_bounds_all_alike_where_shares_are_small() {
     let wide = limits(4);
     assert!(wide[1] > 450_000, "{wide:?}");
 }
+
+#[test]
+fn sabt_shares_as_abt_does_where_shares_are_small_and_losses_have_made_windows_small() {
+    let budget = Bytes(1_250_000);
+    // After many losses the throughput equation gives some segments; half of the connections wait for a time-out.
+    let at = |second: u64| -> Vec<FlowState> {
+        let one = |number: u64| {
+            let mut flow = flow(number + 1, 60_000);
+            let sample = &mut flow.sample;
+            (sample.mss, sample.cwnd) = (Bytes(1_448), Bytes(30_000));
+            (sample.srtt, sample.rto) = (Micros::from_millis(100), Micros::from_millis(300));
+            (sample.segs_out, sample.segs_lost) = (1 + 100 * second, 10 * second);
+            sample.loss_events = Some(10 * second);
+            sample.delivery_rate = Rate(1_000_000);
+            sample.send_queued = if number % 2 == 0 { Bytes(4_000) } else { Bytes::ZERO };
+            flow
+        };
+        (0..80).map(one).collect()
+    };
+    let mut sabt = ShareBook::new(PolicyKind::Sabt, budget, Bytes::ZERO);
+    (0..3).for_each(|second| sabt.look(&at(second), Micros::from_secs(second)));
+    let round = sabt.round(&at(2), Bytes::ZERO);
+    assert!(round.orders.iter().all(|(_, order)| order.demand > Bytes::ZERO), "the equation has its demands");
+    let limits: Vec<Option<Bytes>> = round.orders.iter().map(|(_, order)| order.limit).collect();
+    let abt = ShareBook::new(PolicyKind::Abt, budget, Bytes::ZERO).round(&at(2), Bytes::ZERO);
+    assert_eq!(limits, vec![abt.shares.level; 80]);
+    assert_eq!(abt.shares.level, Some(Bytes(12_500)));
+}

@@ -63,6 +63,8 @@ pub(super) struct World {
     /// Events that come while an engine is being loaded.
     pub(super) during_load: VecDeque<Event>,
     pub(super) look_cost: Micros,
+    /// Connections that have come or gone since the last sample.
+    pub(super) turnover: u64,
     /// Whether an engine is loaded.
     pub(super) engine: bool,
     pub(super) loaded_with: Shares,
@@ -75,6 +77,8 @@ pub(super) struct World {
     /// Samples of the history: the time, and the number of the engine's connections.
     pub(super) recorded: Vec<(Micros, usize)>,
     pub(super) shares: Vec<(Micros, Shares)>,
+    /// Times of signs of life for the engine, besides the shares.
+    pub(super) beats: Vec<Micros>,
     /// The reason of the end, empty for success.
     pub(super) ended: Option<String>,
 }
@@ -108,6 +112,7 @@ impl World {
             released: Released::default(),
             during_load: VecDeque::new(),
             look_cost: Micros(50),
+            turnover: 0,
             engine: false,
             loaded_with: Shares::default(),
             did: Vec::new(),
@@ -117,6 +122,7 @@ impl World {
             facts: None,
             recorded: Vec::new(),
             shares: Vec::new(),
+            beats: Vec::new(),
             ended: None,
         }
     }
@@ -236,9 +242,13 @@ impl World {
                 self.shares.push((self.now, bounds[0].shares));
                 Some(Event::Shared(Vec::new()))
             }
+            Action::Beat => {
+                self.beats.push(self.now);
+                Some(Event::Beaten(self.turnover))
+            }
             Action::Sweep => {
                 self.did("sweep");
-                Some(Event::Swept(Sweep { flows: self.flows.clone(), ..Sweep::default() }))
+                Some(Event::Swept(Sweep::default()))
             }
             Action::WatchMaxima => Some(Event::MaximaSeen(std::mem::take(&mut self.seen))),
             Action::Grant => {
