@@ -115,7 +115,7 @@ impl Watch {
 
     /// Samples all connections and computes their shares.
     fn look(&mut self) -> Result<()> {
-        let flows = self.tuner.flows()?;
+        let mut flows = self.tuner.flows()?;
         if let Some(seen) = self.tuner.connections() {
             self.connections = seen;
         } else if let Some(diag) = &mut self.diag {
@@ -127,9 +127,10 @@ impl Watch {
                 "the kernel was short of memory for TCP (net.ipv4.tcp_mem) and shrank buffers".to_owned(),
             );
         }
+        self.refresh_queues(&mut flows);
         self.tell_shortage(&flows);
         self.histories.look(&flows, &self.connections, now());
-        let at_once = self.tuner.look(&flows, self.held(&flows))?;
+        let at_once = self.tuner.look(&flows, tuner::held(&flows))?;
         if let Some((devices, size)) = self.devices.as_mut().zip(at_once) {
             let bounded = devices.bound_devices(size);
             if let Err(error) = bounded {
@@ -154,12 +155,16 @@ impl Watch {
         }
     }
 
-    /// Memory held by the send queues now; of sockets without a sample, as the engine saw it last.
-    fn held(&self, flows: &[FlowState]) -> Bytes {
-        let memory: HashMap<u64, Bytes> =
-            self.connections.iter().map(|one| (one.cookie, Bytes(one.mem.wmem_queued.into()))).collect();
-        let open = flows.iter().filter(|flow| !flow.closed);
-        open.map(|flow| memory.get(&flow.cookie).copied().unwrap_or(flow.sample.send_queued)).sum()
+    /// Notes what the queues hold now, where the sockets were sampled: the engine saw it at the last callback, and nothing
+    /// is called while a queue empties for the last time.
+    fn refresh_queues(&self, flows: &mut [FlowState]) {
+        let memory: HashMap<u64, _> = self.connections.iter().map(|one| (one.cookie, one.mem)).collect();
+        for flow in flows {
+            if let Some(now) = memory.get(&flow.cookie) {
+                flow.sample.send_queued = Bytes(now.wmem_queued.into());
+                flow.sample.receive_queued = Bytes(now.rmem_alloc.into());
+            }
+        }
     }
 
     /// Resets the devices, and the connections that outlive the command in processes that it left running.

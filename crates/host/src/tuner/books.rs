@@ -47,7 +47,10 @@ impl Books {
     pub(crate) fn new(plan: &Plan) -> Self {
         let mut shares = ShareBook::new(plan.choice.send, plan.budget, plan.small_document);
         let windows = WindowBook::new(plan.choice.receive, plan.receive_budget);
-        let said = Shares { window: windows.level(&[]), ..shares.round(&[], Bytes::ZERO).shares };
+        let said = Shares {
+            window: windows.level(&[], Micros::ZERO),
+            ..shares.round(&[], Bytes::ZERO, Micros::ZERO).shares
+        };
         let at_once = plan.at_once.map(|first| AtOnce::new(shares.shared(), first));
         Self {
             shares,
@@ -92,14 +95,14 @@ impl Books {
         if early || now >= self.next_round {
             let interval = u64::try_from(self.interval().as_micros()).unwrap_or(u64::MAX);
             self.next_round = now + Micros(interval);
-            let round = self.shares.round(flows, held);
+            let round = self.shares.round(flows, held, now);
             (self.said, self.asked.send) = (round.shares, round.asked);
             orders = round.orders;
         } else if self.shares.keeps_its_times() {
             self.said.pressure = self.shares.is_pressed(held);
         }
         // Queues that fill meanwhile cannot be emptied again, so this bound does not wait for the next round.
-        (self.said.window, self.asked.receive) = self.windows.round(flows);
+        (self.said.window, self.asked.receive) = self.windows.round(flows, now);
         let forget: Vec<u64> = flows.iter().filter(|flow| flow.closed).map(|flow| flow.cookie).collect();
         forget.iter().for_each(|cookie| self.shares.forget(*cookie));
         let at_once =

@@ -40,7 +40,8 @@ const NEWCOMER: Bytes = Bytes(65_536);
 const SWING: (u64, u64) = (2, 1);
 /// Number of connections expected to start before a sample finds them.
 const AT_ONCE: u64 = 4;
-/// A connection that was silent for this long does not count as sending.
+/// A connection with an empty queue that was silent for this long is *at rest*: it takes no part until it sends again,
+/// and finds the bound of a newcomer then. Otherwise the idle connections of a web server would leave nothing to the busy.
 const LATELY: Micros = Micros(5_000_000);
 /// Part of the budget that is shared out; the rest covers changes between two samples.
 const SHARED: (u64, u64) = (4, 5);
@@ -134,20 +135,21 @@ impl ShareBook {
         self.budget.scaled(SHARED.0, SHARED.1)
     }
 
-    /// Counts the connections that have been active lately and have sent more than they received.
+    /// Counts the connections that are not at rest and have sent more than they received.
     pub(super) fn senders(flows: &[FlowState], now: Micros) -> usize {
         let sends = |flow: &&FlowState| {
-            let lately = now.since(flow.seen_at.max(flow.active_at)) < LATELY;
-            is_ours(flow) && lately && flow.bytes_sent > flow.sample.bytes_received
+            is_ours(flow) && !rests(flow, now) && flow.bytes_sent > flow.sample.bytes_received
         };
         flows.iter().filter(sends).count()
     }
 
     /// Shares the budget out among the connections, whose send queues hold `held` together.
-    pub(super) fn round(&mut self, flows: &[FlowState], held: Bytes) -> Round {
-        let senders = flows.iter().filter(|flow| is_ours(flow)).count();
-        let flows: Vec<&FlowState> =
-            flows.iter().filter(|flow| takes_part(flow, self.small_document)).collect();
+    pub(super) fn round(&mut self, flows: &[FlowState], held: Bytes, now: Micros) -> Round {
+        let takes_part = |flow: &&FlowState| {
+            takes_part(flow, self.small_document) && (self.policy.is_published() || !rests(flow, now))
+        };
+        let senders = flows.iter().filter(|flow| is_ours(flow) && !rests(flow, now)).count();
+        let flows: Vec<&FlowState> = flows.iter().filter(takes_part).collect();
         let shared = self.shared();
         let claims: Vec<Claim> = flows.iter().map(|flow| self.claim(flow)).collect();
         let demands: Vec<Bytes> = claims.iter().map(|claim| claim.demand).collect();
@@ -258,6 +260,16 @@ impl Claim {
 /// Returns whether bufwise sizes the connection, and it has outgrown a small document.
 fn takes_part(flow: &FlowState, small_document: Bytes) -> bool {
     is_ours(flow) && flow.sample.bytes_acked >= small_document
+}
+
+/// Returns whether the connection is at rest as a sender.
+fn rests(flow: &FlowState, now: Micros) -> bool {
+    flow.sample.send_queued == Bytes::ZERO && is_silent(flow, now)
+}
+
+/// Returns whether the connection has moved no data for [`LATELY`].
+pub(super) fn is_silent(flow: &FlowState, now: Micros) -> bool {
+    now.since(flow.moved_at()) >= LATELY
 }
 
 /// Returns whether the application may still send, and bufwise sizes the buffer.

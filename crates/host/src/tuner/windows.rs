@@ -7,6 +7,8 @@
 //! Terms: a connection's *demand* is the memory that its window may fill: twice the most data that a round trip
 //! brought (Fisk 2000, section 6.5); the kernel takes two bytes of memory for one of payload. A reader has *stalled*
 //! if more is unread than a round trip brought, or than an equal part of the budget.
+//! A connection is *at rest* if nothing is unread and it was silent for some seconds: it has no demand until it moves data
+//! again, or the idle connections of a server would leave no window to the busy.
 //! Rule: stalled readers keep what they hold and have on offer, because neither can be taken back. The others share
 //! what is left, max-min over the demands, as under ABT for sending (Semke 1998, appendix A): small demands are met,
 //! the largest share the rest equally. While all demands are met, the level still bounds growth until the next
@@ -14,16 +16,16 @@
 //! Properties kept: the memory of stalled readers, and the others' demands as far as the level allows them, sum to at
 //! most the budget, unless all are at two segments or met. A connection without a demand yet may be offered a quarter
 //! of what is left. The level is never below an equal part of a sixteenth of the budget, so stalled readers starve no
-//! other. Not kept: memory that readers with small demands take in until the next sample, if many of them stop at
-//! once.
+//! other. Not kept: memory that readers with small demands, or at rest, take in until the next sample, if many of them
+//! stop at once.
 
 use bufwise_bpf::FlowState;
 use bufwise_policy::PolicyKind;
-use bufwise_units::Bytes;
+use bufwise_units::{Bytes, Micros};
 
 use super::asked::Asked;
 use super::plan::MAX_WINDOW;
-use super::shares::{OVERHEAD, max_min_with_newcomers};
+use super::shares::{OVERHEAD, is_silent, max_min_with_newcomers};
 
 /// Factor by which the payload of a round trip may grow until the window follows.
 const DOUBLING: u64 = 2;
@@ -46,21 +48,22 @@ impl WindowBook {
     }
 
     /// Returns the largest window (payload) of any connection until the next sample; `None`: only the rules bound it.
-    pub(super) fn level(&self, flows: &[FlowState]) -> Option<Bytes> {
-        self.round(flows).0
+    pub(super) fn level(&self, flows: &[FlowState], now: Micros) -> Option<Bytes> {
+        self.round(flows, now).0
     }
 
     /// As [`Self::level`]; also returns the demands of the connections.
-    pub(super) fn round(&self, flows: &[FlowState]) -> (Option<Bytes>, Asked) {
+    pub(super) fn round(&self, flows: &[FlowState], now: Micros) -> (Option<Bytes>, Asked) {
         if self.policy == PolicyKind::Kernel {
             return (None, Asked::default());
         }
-        let connections = flows.iter().filter(|flow| takes_part(flow)).count();
+        let takes_part = |flow: &&FlowState| takes_part(flow) && !rests(flow, now);
+        let connections = flows.iter().filter(takes_part).count();
         let shared = self.shared();
         let equal = |memory: Bytes| memory.scaled(1, connections.max(1) as u64);
         let (part, mut left, mut demands) = (equal(shared), shared, Vec::with_capacity(connections));
         let mut asked = Asked { connections: connections as u64, shared, ..Asked::default() };
-        for flow in flows.iter().filter(|flow| takes_part(flow)) {
+        for flow in flows.iter().filter(takes_part) {
             if stands(flow, part) {
                 let taken = taken(flow);
                 left = left - taken;
@@ -111,10 +114,17 @@ fn takes_part(flow: &FlowState) -> bool {
     !flow.closed && !flow.owned.receive
 }
 
+/// Returns whether the connection is at rest as a receiver.
+fn rests(flow: &FlowState, now: Micros) -> bool {
+    flow.sample.receive_queued == Bytes::ZERO && is_silent(flow, now)
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::shares::tests::flow;
     use super::*;
+
+    const NOW: Micros = Micros::from_secs(1);
 
     fn receiver(cookie: u64, largest: u64) -> FlowState {
         FlowState { drs_largest: Bytes(largest), ..flow(cookie, 0) }
@@ -125,7 +135,28 @@ mod tests {
         // 300,000 to share; the demand of 40,000 is met, two demand 400,000 each.
         let book = WindowBook::new(PolicyKind::Drs, Bytes(320_000));
         let flows = [receiver(1, 10_000), receiver(2, 100_000), receiver(3, 100_000)];
-        assert_eq!(book.level(&flows), Some(Bytes(65_000)));
+        assert_eq!(book.level(&flows, NOW), Some(Bytes(65_000)));
+    }
+
+    #[test]
+    fn connections_at_rest_leave_the_windows_to_the_busy() {
+        let book = WindowBook::new(PolicyKind::Drs, Bytes(16 << 20));
+        let later = Micros::from_secs(20);
+        let busy = FlowState { seen_at: later, ..receiver(1_000, 1_000_000) };
+        let with_idle = |seen_at, unread| -> Vec<FlowState> {
+            let one = |cookie| {
+                let mut idle = FlowState { seen_at, ..receiver(cookie, 100_000) };
+                idle.sample.receive_queued = Bytes(unread);
+                idle
+            };
+            (0..200).map(one).chain([busy]).collect()
+        };
+        let alone = book.level(&[busy], later);
+        assert!(alone >= Some(Bytes(2_000_000)), "{alone:?}");
+        assert_eq!(book.level(&with_idle(NOW, 0), later), alone);
+        for counts in [with_idle(later, 0), with_idle(NOW, 1)] {
+            assert!(book.level(&counts, later) < Some(Bytes(100_000)));
+        }
     }
 
     #[test]
@@ -134,8 +165,8 @@ mod tests {
         let mut flows = [receiver(1, 100_000), receiver(2, 100_000)];
         flows[0].owned.receive = true;
         flows[1].closed = true;
-        assert_eq!(book.level(&flows), Some(Bytes(37_500)), "of 300,000 of memory, two bytes for one");
-        assert_eq!(WindowBook::new(PolicyKind::Kernel, Bytes(1)).level(&[receiver(1, 100_000)]), None);
+        assert_eq!(book.level(&flows, NOW), Some(Bytes(37_500)), "of 300,000 of memory, two bytes for one");
+        assert_eq!(WindowBook::new(PolicyKind::Kernel, Bytes(1)).level(&[receiver(1, 100_000)], NOW), None);
     }
 
     #[test]
@@ -143,7 +174,7 @@ mod tests {
         // Its demand is next to nothing, but its peer may fill the whole offered window at once.
         let budget = Bytes(64 << 20);
         let book = WindowBook::new(PolicyKind::Sobas, budget);
-        let memory = |flows: &[FlowState]| book.level(flows).unwrap().times(OVERHEAD);
+        let memory = |flows: &[FlowState]| book.level(flows, NOW).unwrap().times(OVERHEAD);
         assert!(memory(&[receiver(1, 2_000)]) <= budget.scaled(1, 4));
         let fast = [receiver(1, 2_000), receiver(2, 2_000_000)];
         assert!(memory(&fast) >= Bytes(4 * 8_000_000), "the fast one may grow fourfold until the next round");
@@ -164,7 +195,7 @@ mod tests {
         // 300,000 to share, of which a stalled reader holds 200,000: the others have 25,000 of payload each.
         let book = WindowBook::new(PolicyKind::Drs, Bytes(320_000));
         let two = [receiver(2, 100_000), receiver(3, 100_000)];
-        let level = |one: FlowState| book.level(&[two[0], one, two[1]]);
+        let level = |one: FlowState| book.level(&[two[0], one, two[1]], NOW);
         assert_eq!(level(standing(1, 200_000)), Some(Bytes(25_000)));
         let mut filling = standing(1, 100_000);
         (filling.sample.rcv_wnd, filling.sample.rcvbuf) = (Bytes(30_000), Bytes(400_000));
@@ -185,7 +216,11 @@ mod tests {
     #[test]
     fn a_newcomer_is_offered_a_quarter_of_what_is_left() {
         let book = WindowBook::new(PolicyKind::Sobas, Bytes(320_000));
-        assert_eq!(book.level(&[standing(1, 220_000)]), Some(Bytes(10_000)), "a quarter of 80,000 of memory");
+        assert_eq!(
+            book.level(&[standing(1, 220_000)], NOW),
+            Some(Bytes(10_000)),
+            "a quarter of 80,000 of memory"
+        );
     }
 
     #[test]
@@ -193,7 +228,7 @@ mod tests {
         let book = WindowBook::new(PolicyKind::Fit, Bytes(32 << 20));
         let mut flows: Vec<FlowState> = (0..8).map(|cookie| standing(cookie, 8 << 20)).collect();
         flows.extend((8..16).map(|cookie| receiver(cookie, 100_000)));
-        assert_eq!(book.level(&flows), Some(Bytes(64 << 10)), "an equal part of 2 MiB, in payload");
+        assert_eq!(book.level(&flows, NOW), Some(Bytes(64 << 10)), "an equal part of 2 MiB, in payload");
     }
 
     #[test]
@@ -207,7 +242,7 @@ mod tests {
             let mut held = Bytes::ZERO;
             for stops in 0..flows.len() {
                 // Its buffer fills with as much as the level allowed.
-                let memory = book.level(&flows).unwrap().times(OVERHEAD);
+                let memory = book.level(&flows, NOW).unwrap().times(OVERHEAD);
                 flows[stops] = standing(stops as u64, memory.0);
                 held += memory;
                 assert!(held <= budget, "{held} after {stops} of {connections}");
@@ -218,6 +253,6 @@ mod tests {
     #[test]
     fn nobody_falls_below_two_segments() {
         let flows: Vec<FlowState> = (0..100).map(|cookie| receiver(cookie, 100_000)).collect();
-        assert_eq!(WindowBook::new(PolicyKind::Drs, Bytes(1_000)).level(&flows), Some(FLOOR));
+        assert_eq!(WindowBook::new(PolicyKind::Drs, Bytes(1_000)).level(&flows, NOW), Some(FLOOR));
     }
 }

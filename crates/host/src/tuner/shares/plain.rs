@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use super::tests::flow;
+use super::tests::{NOW, flow};
 use super::*;
 
 /// The plain books: each figure is looked up when it is needed.
@@ -108,7 +108,7 @@ proptest! {
             book.look(&flows, now);
             plain.look(&flows, now);
             if is_round {
-                let round = book.round(&flows, Bytes::ZERO);
+                let round = book.round(&flows, Bytes::ZERO, NOW);
                 let (all, asked) = plain.round(&flows);
                 prop_assert_eq!(round.asked.demand, asked);
                 // Orders that were not written again are close to the last written ones.

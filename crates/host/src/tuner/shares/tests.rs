@@ -3,6 +3,9 @@
 use super::*;
 use bufwise_units::Sample;
 
+/// A moment at which connections that never moved data are not at rest yet.
+pub(crate) const NOW: Micros = Micros::from_secs(1);
+
 pub(crate) fn flow(cookie: u64, net_target: u64) -> FlowState {
     let address = "127.0.0.1:1".parse().unwrap();
     FlowState {
@@ -45,10 +48,10 @@ pub(crate) fn flow(cookie: u64, net_target: u64) -> FlowState {
 fn abt_bounds_the_large_and_meets_the_small() {
     let mut book = ShareBook::new(PolicyKind::Abt, Bytes(375_000), Bytes::ZERO);
     let flows = [flow(1, 10_000), flow(2, 100_000), flow(3, 400_000)];
-    let round = book.round(&flows, Bytes(100_000));
+    let round = book.round(&flows, Bytes(100_000), NOW);
     assert_eq!(round.shares, Shares { level: Some(Bytes(140_000)), pressure: false, ..Shares::default() });
     assert!(round.orders.is_empty());
-    assert!(book.round(&flows, Bytes(375_001)).shares.pressure);
+    assert!(book.round(&flows, Bytes(375_001), NOW).shares.pressure);
 }
 
 #[test]
@@ -59,7 +62,7 @@ fn a_window_that_is_not_filled_claims_no_memory() {
     flows[0].sample.srtt = Micros::from_millis(50);
     flows[0].sample.delivery_rate = Rate(1_000_000);
     // Memory demands are 400,000 and 800,000 of 1,000,000; without the delivery rate the first would take half.
-    assert_eq!(book.round(&flows, Bytes::ZERO).shares.level, Some(Bytes(600_000)));
+    assert_eq!(book.round(&flows, Bytes::ZERO, NOW).shares.level, Some(Bytes(600_000)));
     flows[0].sample.delivery_rate = Rate(1);
     assert_eq!(used(&flows[0]), NEWCOMER, "a rate of next to nothing leaves room for a begin");
 }
@@ -70,19 +73,61 @@ fn the_small_that_are_busy_keep_room_to_grow_within_an_equal_share() {
     let mut flows = [flow(1, 10_000), flow(2, 40_000), flow(3, 400_000)];
     flows.iter_mut().for_each(|flow| flow.sample.send_queued = Bytes(1));
     // Memory demands are 20, 80 and 800 KB; with room to grow 80 and, at most an equal share, 100.
-    assert_eq!(book.round(&flows, Bytes::ZERO).shares.level, Some(Bytes(120_000)));
+    assert_eq!(book.round(&flows, Bytes::ZERO, NOW).shares.level, Some(Bytes(120_000)));
     flows[0].sample.send_queued = Bytes::ZERO;
     assert_eq!(
-        book.round(&flows, Bytes::ZERO).shares.level,
+        book.round(&flows, Bytes::ZERO, NOW).shares.level,
         Some(Bytes(180_000)),
         "who is silent needs none"
     );
 }
 
 #[test]
+fn connections_at_rest_leave_the_memory_to_the_busy() {
+    let budget = Bytes(16 << 20);
+    let shared = budget.scaled(4, 5);
+    let later = NOW + LATELY;
+    let busy = FlowState { seen_at: later, ..flow(1_000, 2_000_000) };
+    let with_idle = |send_queued: u64, moved_at: Micros| -> Vec<FlowState> {
+        let one = |cookie| {
+            let mut idle = FlowState { seen_at: moved_at, ..flow(cookie, 60_000) };
+            idle.sample.send_queued = Bytes(send_queued);
+            idle
+        };
+        (0..200).map(one).chain([busy]).collect()
+    };
+    let level = |policy, flows: &[FlowState]| {
+        ShareBook::new(policy, budget, Bytes::ZERO).round(flows, Bytes::ZERO, later).shares.level
+    };
+    let alone = level(PolicyKind::Abt, &[busy]);
+    assert!(alone >= Some(Bytes(8_000_000)), "{alone:?}");
+    assert_eq!(level(PolicyKind::Abt, &with_idle(0, NOW)), alone);
+    assert_eq!(level(PolicyKind::Eq, &with_idle(0, NOW)), Some(shared));
+    for busy_too in [with_idle(1, NOW), with_idle(0, later)] {
+        assert_eq!(level(PolicyKind::Abt, &busy_too), Some(shared.scaled(1, 201)));
+    }
+    // A sweep samples all of them.
+    let swept: Vec<FlowState> = with_idle(0, later)
+        .into_iter()
+        .map(|flow| {
+            if flow.cookie == 1_000 {
+                flow
+            } else {
+                FlowState { swept_at: Some(later), active_at: NOW, ..flow }
+            }
+        })
+        .collect();
+    assert_eq!(level(PolicyKind::Abt, &swept), alone);
+    assert_eq!(ShareBook::senders(&swept, later), 0, "nothing was sent");
+    let round = ShareBook::new(PolicyKind::Sabt, budget, Bytes::ZERO).round(&swept, Bytes::ZERO, later);
+    assert_eq!(round.orders.len(), 1);
+    assert!(round.orders[0].1.limit >= alone, "{round:?}", round = round.orders);
+}
+
+#[test]
 fn growth_until_the_next_round_is_bounded_and_cuts_nobody() {
     let mut book = ShareBook::new(PolicyKind::Abt, Bytes(1_250_000), Bytes::ZERO);
-    let level = |book: &mut ShareBook, flows: &[FlowState]| book.round(flows, Bytes::ZERO).shares.level;
+    let level = |book: &mut ShareBook, flows: &[FlowState]| book.round(flows, Bytes::ZERO, NOW).shares.level;
     assert_eq!(level(&mut book, &[flow(1, 50_000)]), Some(Bytes(400_000)), "four times what it has");
     assert_eq!(level(&mut book, &[flow(1, 1_000)]), Some(Bytes(250_000)), "as four newcomers");
     let four: Vec<FlowState> = (0..4).map(|cookie| flow(cookie, 50_000)).collect();
@@ -94,14 +139,14 @@ fn growth_until_the_next_round_is_bounded_and_cuts_nobody() {
 fn who_comes_first_finds_a_bound() {
     for policy in [PolicyKind::Eq, PolicyKind::Abt, PolicyKind::Sabt] {
         let mut book = ShareBook::new(policy, Bytes(1_250_000), Bytes::ZERO);
-        assert_eq!(book.round(&[], Bytes::ZERO).shares.level, Some(Bytes(250_000)), "{policy}");
+        assert_eq!(book.round(&[], Bytes::ZERO, NOW).shares.level, Some(Bytes(250_000)), "{policy}");
     }
 }
 
 #[test]
 fn sabt_leaves_nobody_unbounded_and_cuts_nobody_while_the_memory_suffices() {
     let mut book = ShareBook::new(PolicyKind::Sabt, Bytes(1_250_000), Bytes::ZERO);
-    let round = book.round(&[flow(1, 50_000), flow(2, 300_000)], Bytes::ZERO);
+    let round = book.round(&[flow(1, 50_000), flow(2, 300_000)], Bytes::ZERO, NOW);
     let limits: Vec<u64> = round.orders.iter().map(|(_, order)| order.limit.unwrap().0).collect();
     assert!(limits[0] >= 100_000 && limits[1] >= 600_000, "{limits:?}");
     assert!(limits.iter().sum::<u64>() <= 1_250_000, "{limits:?}");
@@ -111,13 +156,13 @@ fn sabt_leaves_nobody_unbounded_and_cuts_nobody_while_the_memory_suffices() {
 #[test]
 fn abt_as_published_moves_a_round_at_a_time_over_the_whole_budget() {
     let mut book = ShareBook::new(PolicyKind::AbtPublished, Bytes(300_000), Bytes::ZERO);
-    assert_eq!(book.round(&[], Bytes::ZERO).shares.level, None, "no connection, no limit");
+    assert_eq!(book.round(&[], Bytes::ZERO, NOW).shares.level, None, "no connection, no limit");
     let mut flows = [flow(1, 10_000), flow(2, 100_000), flow(3, 400_000)];
     flows.iter_mut().for_each(|flow| flow.sample.send_queued = Bytes(1));
     // A window that is not filled still counts.
     flows[2].sample.srtt = Micros::from_millis(50);
     flows[2].sample.delivery_rate = Rate(1);
-    let levels = [(); 4].map(|()| book.round(&flows, Bytes::ZERO).shares.level);
+    let levels = [(); 4].map(|()| book.round(&flows, Bytes::ZERO, NOW).shares.level);
     // Matsuo's example: at first all count as small, so each gets a third; then the other two share what the first
     // leaves.
     assert_eq!(levels, [100_000, 140_000, 140_000, 140_000].map(|level| Some(Bytes(level))));
@@ -128,13 +173,16 @@ fn sabt_as_published_orders_whole_packets_and_knows_no_pressure() {
     let mut book = ShareBook::new(PolicyKind::SabtPublished, Bytes(300_000), Bytes::ZERO);
     let mut flows = [flow(1, 10_000), flow(2, 100_000), flow(3, 400_000)];
     flows.iter_mut().for_each(|flow| flow.sample.mss = Bytes(1_000));
-    let round = book.round(&flows, Bytes(1_000_000));
+    let round = book.round(&flows, Bytes(1_000_000), NOW);
     let limits: Vec<u64> = round.orders.iter().map(|(_, order)| order.limit.unwrap().0).collect();
     assert_eq!(limits[1..], [116_000, 164_000], "Matsuo's example, in packets of 2,000 bytes of memory");
     assert!(limits.iter().all(|limit| limit % 2_000 == 0), "{limits:?}");
     assert_eq!(round.shares, Shares { level: Some(Bytes(75_000)), ..Shares::default() });
-    let enough =
-        ShareBook::new(PolicyKind::SabtPublished, Bytes(2_000_000), Bytes::ZERO).round(&flows, Bytes::ZERO);
+    let enough = ShareBook::new(PolicyKind::SabtPublished, Bytes(2_000_000), Bytes::ZERO).round(
+        &flows,
+        Bytes::ZERO,
+        NOW,
+    );
     assert!(enough.orders.iter().all(|(_, order)| order.limit.is_none()), "what it demands, and no more");
 }
 
@@ -151,7 +199,7 @@ fn sabt_as_published_orders_the_mean_window_without_room_for_swings() {
             sample.loss_events = Some(10 * second);
             book.look(&flows, Micros::from_secs(second));
         }
-        book.round(&flows, Bytes::ZERO).orders[0].1.demand.0
+        book.round(&flows, Bytes::ZERO, NOW).orders[0].1.demand.0
     };
     let (ours, published) = (ordered(PolicyKind::Sabt), ordered(PolicyKind::SabtPublished));
     assert_eq!(published % 1_448, 0);
@@ -165,7 +213,7 @@ fn small_documents_take_no_part() {
     let mut flows = [flow(1, 1), flow(2, 1), flow(3, 1)];
     flows[0].sample.bytes_acked = Bytes(8_192);
     flows[1].sample.bytes_acked = Bytes(8_191);
-    assert_eq!(book.round(&flows, Bytes::ZERO).shares.level, Some(Bytes(400_000)));
+    assert_eq!(book.round(&flows, Bytes::ZERO, NOW).shares.level, Some(Bytes(400_000)));
 }
 
 #[test]
@@ -175,7 +223,7 @@ fn connections_that_size_their_own_buffer_or_are_over_take_no_share() {
     flows[1].owned.send = true;
     // FIN_WAIT1 and beyond.
     flows[2].may_send = false;
-    assert_eq!(book.round(&flows, Bytes::ZERO).shares.level, Some(Bytes(400_000)));
+    assert_eq!(book.round(&flows, Bytes::ZERO, NOW).shares.level, Some(Bytes(400_000)));
 }
 
 #[test]
@@ -183,7 +231,7 @@ fn sabt_orders_by_connection_and_leaves_slow_start_to_the_kernels_side() {
     let mut book = ShareBook::new(PolicyKind::Sabt, Bytes(375_000), Bytes::ZERO);
     let flows = [flow(1, 10_000), flow(2, 100_000), flow(3, 400_000)];
     let limits: Vec<u64> = book
-        .round(&flows, Bytes::ZERO)
+        .round(&flows, Bytes::ZERO, NOW)
         .orders
         .into_iter()
         .map(|(_, order)| {
@@ -208,7 +256,7 @@ fn sabt_bounds_all_alike_where_shares_are_small() {
                 flow
             })
             .collect();
-        let round = book.round(&flows, Bytes::ZERO);
+        let round = book.round(&flows, Bytes::ZERO, NOW);
         round.orders.iter().map(|(_, order)| order.limit.unwrap_or_default().0).collect()
     };
     // A million bytes for 40 are 25,000 each: no connection gets memory that another may need in a moment.
@@ -238,10 +286,10 @@ fn sabt_shares_as_abt_does_where_shares_are_small_and_losses_have_made_windows_s
     };
     let mut sabt = ShareBook::new(PolicyKind::Sabt, budget, Bytes::ZERO);
     (0..3).for_each(|second| sabt.look(&at(second), Micros::from_secs(second)));
-    let round = sabt.round(&at(2), Bytes::ZERO);
+    let round = sabt.round(&at(2), Bytes::ZERO, NOW);
     assert!(round.orders.iter().all(|(_, order)| order.demand > Bytes::ZERO), "the equation has its demands");
     let limits: Vec<Option<Bytes>> = round.orders.iter().map(|(_, order)| order.limit).collect();
-    let abt = ShareBook::new(PolicyKind::Abt, budget, Bytes::ZERO).round(&at(2), Bytes::ZERO);
+    let abt = ShareBook::new(PolicyKind::Abt, budget, Bytes::ZERO).round(&at(2), Bytes::ZERO, NOW);
     assert_eq!(limits, vec![abt.shares.level; 80]);
     assert_eq!(abt.shares.level, Some(Bytes(12_500)));
 }
