@@ -5,8 +5,8 @@ use std::collections::{HashMap, HashSet};
 use bufwise_bpf::now;
 use bufwise_units::Micros;
 
-/// Rest after a search, as a multiple of its duration: a third of a percent of a processor.
-const REST: u64 = 300;
+/// Rest after a search, as a multiple of its duration: a sixth of a percent of a processor.
+const REST: u64 = 600;
 
 /// Names of type `V` by number, found in the results `S` of searches.
 #[derive(Debug)]

@@ -338,6 +338,74 @@ fn root_many_connections_share_the_memory() {
     assert!(connections.len() == 13 && sum > 70e6, "{sum} over {}", connections.len());
 }
 
+/// Serves a page over each connection, and more over one that asks; at the other end many connections stay idle after
+/// their page, and one asks. Says its rate.
+const BESIDE_IDLE: &str = r#"
+import socket, sys, threading, time
+from concurrent.futures import ThreadPoolExecutor
+
+def serve(connection):
+    connection.sendall(bytes(100_000))
+    if connection.recv(1):
+        end = time.monotonic() + 3
+        while time.monotonic() < end:
+            connection.sendall(bytes(65_536))
+        connection.close()
+
+def page(number=0):
+    connection = socket.create_connection(("198.18.0.2", 5000))
+    left = 100_000
+    while left:
+        left -= len(connection.recv(left))
+    return connection
+
+if sys.argv[1] == "serve":
+    listener = socket.create_server(("0.0.0.0", 5000), backlog=128)
+    while True:
+        threading.Thread(target=serve, args=listener.accept()[:1], daemon=True).start()
+while True:
+    try:
+        idle = [page()]
+        break
+    except ConnectionRefusedError:
+        time.sleep(0.05)
+with ThreadPoolExecutor(20) as pool:
+    idle += pool.map(page, range(60))
+# At rest is who was silent for five seconds.
+time.sleep(6)
+busy = page()
+began, moved = time.monotonic(), 0
+busy.send(b"x")
+while data := busy.recv(1 << 20):
+    moved += len(data)
+print("rate", moved * 8 / (time.monotonic() - began))
+"#;
+
+#[test]
+fn root_idle_connections_leave_the_memory_to_a_busy_one() {
+    let Some(_alone) = root() else { return };
+    if bufwise_trial::program("python3").is_none() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let script = directory.path().join("beside_idle.py");
+    fs::write(&script, BESIDE_IDLE).unwrap();
+    let python = format!("python3 {}", script.display());
+    let under = |policy: &str| format!("{PROGRAM} run --policy {policy} --memory 4MiB --");
+    // Sixty windows of 29 KB would be all of the memory, and leave a busy sender 55 KB: 5 Mbit/s.
+    let ends = [
+        (format!("{} {python} serve", under("abt")), format!("{python} get")),
+        (format!("{python} serve"), format!("{} {python} get", under("drs"))),
+    ];
+    for (server, client) in ends {
+        let path = ["lab", "path", "--rate", "100mbit", "--rtt", "40ms", "--queue", "1bdp"];
+        let shown = run(&[&path[..], &["--server", &server, "--client", &client]].concat());
+        let said = text(&shown.stdout);
+        let rate = said.lines().find_map(|line| line.split_once("rate ")?.1.trim().parse::<f64>().ok());
+        assert!(rate > Some(60e6), "{rate:?}: {said} {}", text(&shown.stderr));
+    }
+}
+
 #[test]
 fn root_fifty_connections_stay_within_little_memory() {
     let Some(_alone) = root() else { return };

@@ -9,13 +9,11 @@ use crate::history;
 
 /// Pause between two samples. Newcomers should not wait for the next round of shares, so samples are more frequent
 /// than rounds if they are cheap: the pause is at least `LOOK`, and `LOOK_REST` times the duration of the previous
-/// sample (0.4% of a processor), but no longer than a round.
+/// sample (a third of a percent of a processor), but no longer than a round; while little changes, no longer than `CALM`, the
+/// history's interval, whose moments come from samples.
 const LOOK: Micros = Micros::from_millis(100);
-const LOOK_REST: u64 = 250;
-/// Pause while many connections make samples expensive and little changes: at least `CALM_REST` times the duration of the
-/// previous sample (0.5% of a processor), but no longer than the history's interval, whose moments come from samples.
+const LOOK_REST: u64 = 300;
 const CALM: Micros = history::INTERVAL;
-const CALM_REST: u64 = 200;
 /// Time between two signs of life for the engines, which go by the shares for 5 s after one. Each also tells how many
 /// connections have come or gone, so that a long pause ends early.
 const BEAT: Micros = Micros::from_secs(1);
@@ -29,10 +27,10 @@ const SWEEP_REST: u64 = 50;
 /// Pause between two sweeps while nothing lies idle; they find connections that were missed.
 const SWEEP_AT_LEAST: Micros = Micros::from_secs(60);
 /// The same where records are made late, for a connection that moves little gets its record from a sweep: at least
-/// `NEWCOMERS`, and at least `NEWCOMERS_REST` times the duration of the previous sweep, half a percent of a processor,
+/// `NEWCOMERS`, and at least `NEWCOMERS_REST` times the duration of the previous sweep, a third of a percent of a processor,
 /// but no longer than `SWEEP_AT_LEAST`.
 const NEWCOMERS: Micros = Micros::from_secs(5);
-const NEWCOMERS_REST: u64 = 200;
+const NEWCOMERS_REST: u64 = 300;
 /// Time for which requests of the engine's side are collected before they are granted.
 const GATHER: Micros = Micros::from_millis(50);
 /// Time between two checks for changes by the administrator, which cost a system call per setting.
@@ -130,7 +128,7 @@ impl Due {
     pub(super) fn looked(&mut self, began: Micros, interval: Duration, calm: bool, now: Micros) {
         let took = now.since(began);
         let interval = Micros(u64::try_from(interval.as_micros()).unwrap_or(u64::MAX));
-        let longest = if calm { interval.max(took.times(CALM_REST).min(CALM)) } else { interval };
+        let longest = if calm { CALM } else { interval };
         self.look = began + LOOK.max(took.times(LOOK_REST)).min(longest);
         self.beat = now + BEAT;
         // The history's next moment, not the one after it.
@@ -189,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_rests_250_times_what_it_took_but_no_longer_than_a_round() {
+    fn a_look_rests_300_times_what_it_took_but_no_longer_than_a_round() {
         let mut due = Due::new(None, at(0));
         let round = Duration::from_millis(500);
         let mut rest = |took: Micros, calm| {
@@ -198,7 +196,7 @@ mod tests {
         };
         for calm in [false, true] {
             assert_eq!(rest(Micros(10), calm), Micros::from_millis(100));
-            assert_eq!(rest(Micros(1_000), calm), Micros::from_millis(250));
+            assert_eq!(rest(Micros(1_000), calm), Micros::from_millis(300));
         }
         for took in [5_000, 20_000] {
             assert_eq!(rest(Micros(took), false), Micros::from_millis(500));
@@ -207,16 +205,17 @@ mod tests {
 
     /// Beside 20,000 connections a look takes some 20 ms, beside 100,000 some 100.
     #[test]
-    fn where_looks_are_expensive_and_little_changes_they_take_half_a_percent_or_come_with_the_history() {
+    fn where_looks_are_expensive_and_little_changes_they_take_a_third_of_a_percent_or_come_with_the_history()
+    {
         let mut due = Due::new(None, at(0));
         let rest = |due: &mut Due, took: Micros| {
             due.looked(at(0), Duration::from_millis(500), true, at(0) + took);
             due.look.since(at(0))
         };
-        assert_eq!(rest(&mut due, Micros(20_000)), Micros::from_secs(4));
+        assert_eq!(rest(&mut due, Micros(20_000)), Micros::from_secs(6));
         assert_eq!(rest(&mut due, Micros(100_000)), Micros::from_secs(10));
         assert!(due.is_record_due(at(0)));
-        due.looked(at(7), Duration::from_millis(500), true, at(7) + Micros(20_000));
+        due.looked(at(5), Duration::from_millis(500), true, at(5) + Micros(20_000));
         assert_eq!(due.look, at(10), "a moment of the history is due by then");
     }
 
@@ -239,8 +238,8 @@ mod tests {
     }
 
     #[test]
-    fn a_sweep_for_newcomers_takes_half_a_percent_and_comes_every_five_seconds_to_once_a_minute() {
-        for (took, pause) in [(1, 5), (25, 5), (50, 10), (1_000, 60)] {
+    fn a_sweep_for_newcomers_takes_a_third_of_a_percent_and_comes_every_five_seconds_to_once_a_minute() {
+        for (took, pause) in [(1, 5), (15, 5), (50, 15), (1_000, 60)] {
             let mut due = Due::new(None, at(0));
             due.swept(at(0), at(0) + Micros::from_millis(took));
             assert!(

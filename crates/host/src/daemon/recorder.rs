@@ -3,7 +3,7 @@
 //!
 //! The loop that tunes passes on its records, the open diagnostics, and the clients; it never waits for this thread.
 //! Samples that come while the thread is busy are dropped. Each sample is followed by a rest of [`REST`] times its
-//! duration, half a percent of a processor, and each search for names by a longer one (`search.rs`), however many
+//! duration, a third of a percent of a processor, and each search for names by a longer one (`search.rs`), however many
 //! connections there are.
 
 use std::fmt::Display;
@@ -31,7 +31,7 @@ use crate::tcp_memory::TcpMemory;
 use crate::view::{Part, Sized};
 
 /// Rest after a sample, as a multiple of its duration.
-const REST: u64 = 200;
+const REST: u64 = 300;
 /// Most messages that wait: a sample, and as many clients as are served at a time.
 const WAITING: usize = 9;
 

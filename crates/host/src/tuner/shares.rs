@@ -36,6 +36,9 @@ const FLOOR: Bytes = Bytes(4_608);
 /// nothing is known yet, bytes.
 const GROWTH: u64 = 4;
 const NEWCOMER: Bytes = Bytes(65_536);
+/// The same of a connection that is older than [`LATELY`] and has nothing queued, as one that answers small requests:
+/// thousands of those must not leave nothing to a download.
+const MODEST: Bytes = Bytes(8_192);
 /// Ratio of limit to mean window: memory that is left goes to the swings above the mean, up to twice the mean in all.
 const SWING: (u64, u64) = (2, 1);
 /// Number of connections expected to start before a sample finds them.
@@ -151,14 +154,14 @@ impl ShareBook {
         let senders = flows.iter().filter(|flow| is_ours(flow) && !rests(flow, now)).count();
         let flows: Vec<&FlowState> = flows.iter().filter(takes_part).collect();
         let shared = self.shared();
-        let claims: Vec<Claim> = flows.iter().map(|flow| self.claim(flow)).collect();
+        let claims: Vec<Claim> = flows.iter().map(|flow| self.claim(flow, now)).collect();
         let demands: Vec<Bytes> = claims.iter().map(|claim| claim.demand).collect();
         let asked = self.asked(&demands);
         let share = match self.policy {
             PolicyKind::Eq if flows.is_empty() => Share::Level(shared.scaled(1, AT_ONCE)),
             PolicyKind::Eq => share::equal(flows.len(), shared),
             PolicyKind::Sabt => {
-                let (shares, orders) = self.proportional_round(&flows, senders, &claims, &demands, held);
+                let (shares, orders) = self.proportional_round(&flows, senders, &claims, &demands, held, now);
                 return Round { shares, orders: self.orders.changed(orders), asked };
             }
             PolicyKind::SabtPublished => {
@@ -210,10 +213,11 @@ impl ShareBook {
         claims: &[Claim],
         demands: &[Bytes],
         held: Bytes,
+        now: Micros,
     ) -> (Shares, Vec<(u64, Order)>) {
         let shared = self.shared();
         let limits = match is_tight(flows, shared) {
-            true => level_for_all(flows, shared),
+            true => level_for_all(flows, shared, now),
             false => proportional_with_growth(demands, shared),
         };
         let of_each = flows.iter().zip(claims).zip(limits);
@@ -238,12 +242,12 @@ impl ShareBook {
         (Shares { level: Some(newcomer), ..Shares::default() }, orders)
     }
 
-    fn claim(&self, flow: &FlowState) -> Claim {
+    fn claim(&self, flow: &FlowState, now: Micros) -> Claim {
         let model = self.models.get(&flow.cookie);
         let modelled = model.filter(|model| model.is_modelled()).and_then(Policy::demand);
         let demand = match self.policy {
             PolicyKind::AbtPublished => flow.net_target,
-            _ => model.and_then(Policy::demand).unwrap_or_else(|| by_window(flow)),
+            _ => model.and_then(Policy::demand).unwrap_or_else(|| by_window(flow, now)),
         };
         Claim { demand: demand.times(OVERHEAD), modelled: modelled.unwrap_or_default() }
     }
@@ -294,8 +298,8 @@ fn is_tight(flows: &[&FlowState], budget: Bytes) -> bool {
 
 /// Returns the same bound for each, that of ABT. The demands are those of the windows: a mean window of some segments
 /// would leave memory to others that its connection needs again in a moment.
-fn level_for_all(flows: &[&FlowState], budget: Bytes) -> Vec<Bytes> {
-    let demands: Vec<Bytes> = flows.iter().map(|flow| by_window(flow).times(OVERHEAD)).collect();
+fn level_for_all(flows: &[&FlowState], budget: Bytes, now: Micros) -> Vec<Bytes> {
+    let demands: Vec<Bytes> = flows.iter().map(|flow| by_window(flow, now).times(OVERHEAD)).collect();
     let share = max_min_with_newcomers(&with_room_to_grow(flows, &demands, budget), budget);
     demands.iter().map(|demand| Shares::from(share).level.unwrap_or(*demand)).collect()
 }
@@ -339,19 +343,20 @@ fn with_room_to_grow(flows: &[&FlowState], demands: &[Bytes], budget: Bytes) -> 
 }
 
 /// Returns the demand of a connection by its congestion window, payload bytes: ABT's.
-fn by_window(flow: &FlowState) -> Bytes {
-    flow.net_target.min(used(flow))
+fn by_window(flow: &FlowState, now: Micros) -> Bytes {
+    flow.net_target.min(used(flow, now))
 }
 
 /// Returns the payload that a connection can use until the next round, estimated from the data delivered in a round
 /// trip. A sender that its buffer limits keeps a congestion window that it no longer fills; by the window alone it
 /// would claim memory for ever.
-fn used(flow: &FlowState) -> Bytes {
+fn used(flow: &FlowState, now: Micros) -> Bytes {
     let (rate, rtt) = (flow.sample.delivery_rate, flow.sample.srtt);
     if rate == Rate::ZERO || rtt == Micros::ZERO {
         return Bytes::MAX;
     }
-    rate.over(rtt).times(GROWTH).max(NEWCOMER)
+    let is_modest = flow.sample.send_queued == Bytes::ZERO && now.since(flow.opened_at) >= LATELY;
+    rate.over(rtt).times(GROWTH).max(if is_modest { MODEST } else { NEWCOMER })
 }
 
 /// As [`max_min_with_growth`], and newcomers always find a bound: an idle connection that exists already must not

@@ -27,7 +27,7 @@ impl Plain {
 
     fn demand(&self, flow: &FlowState) -> Bytes {
         let observed = self.models.get(&flow.cookie).and_then(Policy::demand);
-        observed.unwrap_or_else(|| flow.net_target.min(used(flow))).times(OVERHEAD)
+        observed.unwrap_or_else(|| by_window(flow, NOW)).times(OVERHEAD)
     }
 
     fn modelled(&self, cookie: u64) -> Bytes {
@@ -55,6 +55,7 @@ impl Plain {
         let shared = self.budget.scaled(SHARED.0, SHARED.1);
         let busy = flows.iter().filter(|one| one.sample.send_queued.0 > 0).count() as u64;
         let limits = if busy > 0 && shared.0 / busy < NEWCOMER.0 {
+            let demands: Vec<Bytes> = flows.iter().map(|one| by_window(one, NOW).times(OVERHEAD)).collect();
             let grown = with_room_to_grow(&flows, &demands, shared);
             let Share::Level(level) = max_min_with_newcomers(&grown, shared) else { unreachable!() };
             vec![level; flows.len()]

@@ -64,7 +64,32 @@ fn a_window_that_is_not_filled_claims_no_memory() {
     // Memory demands are 400,000 and 800,000 of 1,000,000; without the delivery rate the first would take half.
     assert_eq!(book.round(&flows, Bytes::ZERO, NOW).shares.level, Some(Bytes(600_000)));
     flows[0].sample.delivery_rate = Rate(1);
-    assert_eq!(used(&flows[0]), NEWCOMER, "a rate of next to nothing leaves room for a begin");
+    assert_eq!(used(&flows[0], NOW), NEWCOMER, "a rate of next to nothing leaves room for a begin");
+}
+
+#[test]
+fn who_answers_small_requests_leaves_the_memory_to_a_download() {
+    let later = NOW + LATELY;
+    let level = |queued: u64, opened_at: Micros| {
+        let mut book = ShareBook::new(PolicyKind::Abt, Bytes(16 << 20), Bytes::ZERO);
+        // Windows of ten segments, of which a round trip takes 2 KB.
+        let answers = |cookie| {
+            let mut flow = FlowState { opened_at, seen_at: later, ..flow(cookie, 28_960) };
+            flow.sample.srtt = Micros::from_millis(50);
+            flow.sample.delivery_rate = Rate(40_000);
+            flow.sample.send_queued = Bytes(queued);
+            flow
+        };
+        let download = FlowState { seen_at: later, ..flow(1_000, 4_000_000) };
+        let flows: Vec<FlowState> = (0..400).map(answers).chain([download]).collect();
+        book.round(&flows, Bytes::ZERO, later).shares.level
+    };
+    // 16,384 of memory each, of 13,421,772.
+    assert_eq!(level(0, Micros::ZERO), Some(Bytes(13_421_772 - 400 * 16_384)));
+    // The same level for all: a connection that is busy, or new, may need its window in a moment.
+    for all in [level(1, Micros::ZERO), level(0, later)] {
+        assert!(all < Some(Bytes(40_000)), "{all:?}");
+    }
 }
 
 #[test]
