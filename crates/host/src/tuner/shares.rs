@@ -151,7 +151,8 @@ impl ShareBook {
         let takes_part = |flow: &&FlowState| {
             takes_part(flow, self.small_document) && (self.policy.is_published() || !rests(flow, now))
         };
-        let senders = flows.iter().filter(|flow| is_ours(flow) && !rests(flow, now)).count();
+        let senders: Vec<&FlowState> =
+            flows.iter().filter(|flow| is_ours(flow) && !rests(flow, now)).collect();
         let flows: Vec<&FlowState> = flows.iter().filter(takes_part).collect();
         let shared = self.shared();
         let claims: Vec<Claim> = flows.iter().map(|flow| self.claim(flow, now)).collect();
@@ -161,7 +162,8 @@ impl ShareBook {
             PolicyKind::Eq if flows.is_empty() => Share::Level(shared.scaled(1, AT_ONCE)),
             PolicyKind::Eq => share::equal(flows.len(), shared),
             PolicyKind::Sabt => {
-                let (shares, orders) = self.proportional_round(&flows, senders, &claims, &demands, held, now);
+                let (shares, orders) =
+                    self.proportional_round(&flows, &senders, &claims, &demands, held, now);
                 return Round { shares, orders: self.orders.changed(orders), asked };
             }
             PolicyKind::SabtPublished => {
@@ -205,24 +207,23 @@ impl ShareBook {
     }
 
     /// SABT: each connection has its own bound; newcomers, and connections that have not outgrown a small document,
-    /// have the part of one more among all senders.
+    /// have the part of one more among all senders. Where memory is tight, all senders have the same bound.
     fn proportional_round(
         &self,
         flows: &[&FlowState],
-        senders: usize,
+        senders: &[&FlowState],
         claims: &[Claim],
         demands: &[Bytes],
         held: Bytes,
         now: Micros,
     ) -> (Shares, Vec<(u64, Order)>) {
         let shared = self.shared();
-        let limits = match is_tight(flows, shared) {
-            true => level_for_all(flows, shared, now),
-            false => proportional_with_growth(demands, shared),
-        };
+        let level = is_tight(senders, shared).then(|| level_for_all(senders, shared, now));
+        let limits =
+            level.map_or_else(|| proportional_with_growth(demands, shared), |level| vec![level; flows.len()]);
         let of_each = flows.iter().zip(claims).zip(limits);
         let orders = of_each.map(|((flow, claim), limit)| (flow.cookie, claim.order(limit))).collect();
-        let newcomer = shared.scaled(1, AT_ONCE.max(senders as u64 + 1)).max(FLOOR);
+        let newcomer = shared.scaled(1, AT_ONCE.max(senders.len() as u64 + 1)).max(FLOOR);
         (Shares { level: Some(newcomer), window: None, pressure: self.is_pressed(held) }, orders)
     }
 
@@ -297,11 +298,12 @@ fn is_tight(flows: &[&FlowState], budget: Bytes) -> bool {
 }
 
 /// Returns the same bound for each, that of ABT. The demands are those of the windows: a mean window of some segments
-/// would leave memory to others that its connection needs again in a moment.
-fn level_for_all(flows: &[&FlowState], budget: Bytes, now: Micros) -> Vec<Bytes> {
+/// would leave memory to others that its connection needs again in a moment. Connections that have not outgrown a small
+/// document count as well: they hold an initial window.
+fn level_for_all(flows: &[&FlowState], budget: Bytes, now: Micros) -> Bytes {
     let demands: Vec<Bytes> = flows.iter().map(|flow| by_window(flow, now).times(OVERHEAD)).collect();
     let share = max_min_with_newcomers(&with_room_to_grow(flows, &demands, budget), budget);
-    demands.iter().map(|demand| Shares::from(share).level.unwrap_or(*demand)).collect()
+    Shares::from(share).level.unwrap_or(budget)
 }
 
 /// Returns proportional limits. While all demands are met, the limits cut no demand, but growth cannot exceed the

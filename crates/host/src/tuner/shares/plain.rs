@@ -36,9 +36,8 @@ impl Plain {
     }
 
     /// Returns every order of the round, and the sum of the demands.
-    fn round(&self, flows: &[FlowState]) -> (Vec<(u64, Order)>, Bytes) {
-        let flows: Vec<&FlowState> =
-            flows.iter().filter(|one| takes_part(one, self.small_document)).collect();
+    fn round(&self, all: &[FlowState]) -> (Vec<(u64, Order)>, Bytes) {
+        let flows: Vec<&FlowState> = all.iter().filter(|one| takes_part(one, self.small_document)).collect();
         let demands: Vec<Bytes> = flows.iter().map(|one| self.demand(one)).collect();
         let asked = demands.iter().copied().sum();
         if self.policy.is_published() {
@@ -53,10 +52,11 @@ impl Plain {
             return (flows.iter().zip(&demands).map(order).collect(), asked);
         }
         let shared = self.budget.scaled(SHARED.0, SHARED.1);
-        let busy = flows.iter().filter(|one| one.sample.send_queued.0 > 0).count() as u64;
+        let senders: Vec<&FlowState> = all.iter().filter(|one| is_ours(one)).collect();
+        let busy = senders.iter().filter(|one| one.sample.send_queued.0 > 0).count() as u64;
         let limits = if busy > 0 && shared.0 / busy < NEWCOMER.0 {
-            let demands: Vec<Bytes> = flows.iter().map(|one| by_window(one, NOW).times(OVERHEAD)).collect();
-            let grown = with_room_to_grow(&flows, &demands, shared);
+            let windows: Vec<Bytes> = senders.iter().map(|one| by_window(one, NOW).times(OVERHEAD)).collect();
+            let grown = with_room_to_grow(&senders, &windows, shared);
             let Share::Level(level) = max_min_with_newcomers(&grown, shared) else { unreachable!() };
             vec![level; flows.len()]
         } else {

@@ -315,6 +315,12 @@ fn sabt_shares_as_abt_does_where_shares_are_small_and_losses_have_made_windows_s
     assert!(round.orders.iter().all(|(_, order)| order.demand > Bytes::ZERO), "the equation has its demands");
     let limits: Vec<Option<Bytes>> = round.orders.iter().map(|(_, order)| order.limit).collect();
     let abt = ShareBook::new(PolicyKind::Abt, budget, Bytes::ZERO).round(&at(2), Bytes::ZERO, NOW);
+    // Half of the connections have not outgrown a small document.
+    let mut begun = at(2);
+    begun[..40].iter_mut().for_each(|flow| flow.sample.bytes_acked = Bytes(8_192));
+    let documents = ShareBook::new(PolicyKind::Sabt, budget, Bytes(8_192)).round(&begun, Bytes::ZERO, NOW);
+    let half: Vec<Option<Bytes>> = documents.orders.iter().map(|(_, order)| order.limit).collect();
+    assert_eq!(half, vec![abt.shares.level; 40]);
     assert_eq!(limits, vec![abt.shares.level; 80]);
     assert_eq!(abt.shares.level, Some(Bytes(12_500)));
 }
