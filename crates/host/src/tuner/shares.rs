@@ -218,11 +218,14 @@ impl ShareBook {
         now: Micros,
     ) -> (Shares, Vec<(u64, Order)>) {
         let shared = self.shared();
-        let level = is_tight(senders, shared).then(|| level_for_all(senders, shared, now));
-        let limits =
-            level.map_or_else(|| proportional_with_growth(demands, shared), |level| vec![level; flows.len()]);
-        let of_each = flows.iter().zip(claims).zip(limits);
-        let orders = of_each.map(|((flow, claim), limit)| (flow.cookie, claim.order(limit))).collect();
+        let orders = if is_tight(senders, shared) {
+            let order =
+                Order { demand: Bytes::ZERO, limit: Some(level_for_all(senders, shared, now).max(FLOOR)) };
+            flows.iter().map(|flow| (flow.cookie, order)).collect()
+        } else {
+            let of_each = flows.iter().zip(claims).zip(proportional_with_growth(demands, shared));
+            of_each.map(|((flow, claim), limit)| (flow.cookie, claim.order(limit))).collect()
+        };
         let newcomer = shared.scaled(1, AT_ONCE.max(senders.len() as u64 + 1)).max(FLOOR);
         (Shares { level: Some(newcomer), window: None, pressure: self.is_pressed(held) }, orders)
     }
@@ -297,9 +300,9 @@ fn is_tight(flows: &[&FlowState], budget: Bytes) -> bool {
     budget.scaled(1, busy.max(1) as u64) < NEWCOMER
 }
 
-/// Returns the same bound for each, that of ABT. The demands are those of the windows: a mean window of some segments
-/// would leave memory to others that its connection needs again in a moment. Connections that have not outgrown a small
-/// document count as well: they hold an initial window.
+/// Returns the same bound for each, that of ABT; the kernel's side then goes by the windows, too. A mean window of some
+/// segments would leave memory to others that its connection needs again in a moment. Connections that have not outgrown
+/// a small document count as well: they hold an initial window.
 fn level_for_all(flows: &[&FlowState], budget: Bytes, now: Micros) -> Bytes {
     let demands: Vec<Bytes> = flows.iter().map(|flow| by_window(flow, now).times(OVERHEAD)).collect();
     let share = max_min_with_newcomers(&with_room_to_grow(flows, &demands, budget), budget);

@@ -58,7 +58,8 @@ impl Plain {
             let windows: Vec<Bytes> = senders.iter().map(|one| by_window(one, NOW).times(OVERHEAD)).collect();
             let grown = with_room_to_grow(&senders, &windows, shared);
             let Share::Level(level) = max_min_with_newcomers(&grown, shared) else { unreachable!() };
-            vec![level; flows.len()]
+            let order = Order { demand: Bytes::ZERO, limit: Some(level.max(FLOOR)) };
+            return (flows.iter().map(|flow| (flow.cookie, order)).collect(), asked);
         } else {
             proportional_with_growth(&demands, shared)
         };
