@@ -304,7 +304,7 @@ fn sabt_shares_as_abt_does_where_shares_are_small_and_losses_have_made_windows_s
             (sample.segs_out, sample.segs_lost) = (1 + 100 * second, 10 * second);
             sample.loss_events = Some(10 * second);
             sample.delivery_rate = Rate(1_000_000);
-            sample.send_queued = if number % 2 == 0 { Bytes(4_000) } else { Bytes::ZERO };
+            sample.send_queued = if number.is_multiple_of(2) { Bytes(4_000) } else { Bytes::ZERO };
             flow
         };
         (0..80).map(one).collect()
