@@ -3,8 +3,8 @@
 //!
 //! The loop that tunes passes on its records, the open diagnostics, and the clients; it never waits for this thread.
 //! Samples that come while the thread is busy are dropped. Each sample is followed by a rest of [`REST`] times its
-//! duration, a third of a percent of a processor, and each search for names by a longer one (`search.rs`), however many
-//! connections there are.
+//! duration, a third of a percent of a processor, however many connections there are; names are searched for seldom
+//! (`search.rs`).
 
 use std::fmt::Display;
 use std::path::PathBuf;
