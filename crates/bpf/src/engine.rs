@@ -21,7 +21,7 @@ use bufwise_units::{Bytes, Micros};
 use libbpf_rs::{MapCore, MapFlags, RingBuffer, RingBufferBuilder};
 use nix::sys::stat::fstat;
 
-use crate::abi::{BwRequest, LAYOUT, Plain, bw_control, bw_flow, bw_order};
+use crate::abi::{BwRequest, LAYOUT, Plain, bw_control, bw_order};
 use crate::clock::now;
 use crate::config::Config;
 use crate::entries::Entries;
@@ -35,6 +35,7 @@ use crate::program::{self, ProgramInfo};
 use crate::release::{self, Released};
 use crate::sweep::{Pass, Sweeper};
 use crate::swept::Swept;
+use crate::user_space::Records;
 
 /// "No bound" in the kernel's structures.
 const NO_LIMIT: u64 = u64::MAX;
@@ -323,8 +324,7 @@ impl Engine {
     /// Returns the inode of a connection's socket, as in `/proc/PID/fd`; `None` if it is not known yet.
     #[must_use]
     pub fn inode(&self, cookie: u64) -> Option<u64> {
-        let record = self.maps.flows.lookup(&cookie.to_ne_bytes(), MapFlags::ANY).ok()??;
-        Some(bw_flow::read(&record)?.inode).filter(|inode| *inode > 0)
+        self.maps.record(cookie).map(|record| record.inode).filter(|inode| *inode > 0)
     }
 
     /// Returns how many connections' records were made, plus how many connections have closed, since the programs were

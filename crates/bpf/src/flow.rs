@@ -134,11 +134,17 @@ pub struct FlowState {
 }
 
 impl FlowState {
-    /// Returns when it last moved data, as far as samples show. A sweep samples each connection, whether it has moved
+    /// Returns whether no sweep has met it since it last moved data. A sweep samples each connection, whether it has moved
     /// data or not.
     #[must_use]
+    pub fn is_unswept(&self) -> bool {
+        self.swept_at.is_none_or(|at| at < self.seen_at)
+    }
+
+    /// Returns when it last moved data, as far as samples show.
+    #[must_use]
     pub fn moved_at(&self) -> Micros {
-        if self.swept_at.is_none_or(|at| at < self.seen_at) { self.seen_at } else { self.active_at }
+        if self.is_unswept() { self.seen_at } else { self.active_at }
     }
 
     pub(crate) fn from_kernel(cookie: u64, flow: &bw_flow) -> Self {

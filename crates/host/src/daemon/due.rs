@@ -167,14 +167,13 @@ pub(super) fn lying_idle<'a>(flows: impl Iterator<Item = &'a FlowState>, now: Mi
 /// Returns whether a connection has moved nothing for [`Config::IDLE`], and either has larger buffers than it needs
 /// or has a queue that no sweep has checked since.
 fn lies_idle(flow: &FlowState, now: Micros) -> bool {
-    let unswept = flow.swept_at.is_none_or(|at| at < flow.seen_at);
     let is_large = |set: Option<Bytes>| set.is_some_and(|size| size > Config::IDLE_SIZE.times(2));
     let ours = flow.ours();
     let could_give =
         ours.send && is_large(flow.set_send_buffer) || ours.receive && is_large(flow.set_receive_buffer);
     !flow.closed
         && now.since(flow.moved_at()) > Config::IDLE
-        && (could_give && !flow.given_back || unswept && flow.sample.send_queued > Bytes::ZERO)
+        && (could_give && !flow.given_back || flow.is_unswept() && flow.sample.send_queued > Bytes::ZERO)
 }
 
 #[cfg(test)]

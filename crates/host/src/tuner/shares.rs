@@ -147,13 +147,11 @@ impl ShareBook {
     }
 
     /// Shares the budget out among the connections, whose send queues hold `held` together.
-    pub(super) fn round(&mut self, flows: &[FlowState], held: Bytes, now: Micros) -> Round {
+    pub(super) fn round(&mut self, all: &[FlowState], held: Bytes, now: Micros) -> Round {
         let takes_part = |flow: &&FlowState| {
             takes_part(flow, self.small_document) && (self.policy.is_published() || !rests(flow, now))
         };
-        let senders: Vec<&FlowState> =
-            flows.iter().filter(|flow| is_ours(flow) && !rests(flow, now)).collect();
-        let flows: Vec<&FlowState> = flows.iter().filter(takes_part).collect();
+        let flows: Vec<&FlowState> = all.iter().filter(takes_part).collect();
         let shared = self.shared();
         let claims: Vec<Claim> = flows.iter().map(|flow| self.claim(flow, now)).collect();
         let demands: Vec<Bytes> = claims.iter().map(|claim| claim.demand).collect();
@@ -162,6 +160,8 @@ impl ShareBook {
             PolicyKind::Eq if flows.is_empty() => Share::Level(shared.scaled(1, AT_ONCE)),
             PolicyKind::Eq => share::equal(flows.len(), shared),
             PolicyKind::Sabt => {
+                let senders = |flow: &&FlowState| is_ours(flow) && !rests(flow, now);
+                let senders: Vec<&FlowState> = all.iter().filter(senders).collect();
                 let (shares, orders) =
                     self.proportional_round(&flows, &senders, &claims, &demands, held, now);
                 return Round { shares, orders: self.orders.changed(orders), asked };
