@@ -49,7 +49,7 @@ const _: () = assert!(size_of::<bw_config>() == 104);
 const _: () = assert!(size_of::<bw_control>() == 56);
 const _: () = assert!(size_of::<bw_swept>() == 40);
 const _: () = assert!(size_of::<bw_order>() == 16);
-const _: () = assert!(size_of::<bw_room>() == 16);
+const _: () = assert!(size_of::<bw_room>() == 24);
 const _: () = assert!(size_of::<BwRequest>() == 24);
 
 /// A structure of integers without padding: any bytes of its size are a value, and a value is only its bytes.

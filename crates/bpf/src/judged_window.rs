@@ -442,40 +442,61 @@ fn a_ramp_in_a_crowd_leaves_the_window_open() {
     }
 }
 
-/// Whether the next connection to a peer has room after `state`, a receiver with so many segments out of order.
-fn shows(room: &mut bw_room, state: bw_fit_window, out_of_order: u32, now: u64) -> bool {
+/// How often the next connection's steps are doubled after `state`, a receiver with so many segments out of order.
+fn shows(room: &mut bw_room, state: bw_fit_window, out_of_order: u32, now: u64) -> u32 {
     let mut flow = bw_flow { out_of_order, fit_window: state, ..bw_flow::default() };
     rules::learn_room(&mut flow, now, || room);
     rules::learn_room(&mut flow, now + 1, || unreachable!("it shows the same once"));
-    rules::has_room(room, now)
+    rules::room_doublings(room, now)
 }
 
 fn ramp(ramp_rounds: u32) -> bw_fit_window {
     bw_fit_window { phase: RAMP, ramp_rounds, ..bw_fit_window::default() }
 }
 
-/// A ramp that loses no segment shows room for ten minutes; a loss forbids it for an hour.
+/// A ramp that loses no segment shows room for ten minutes; after a loss steps do not grow for an hour.
 #[test]
 fn room_is_forgotten_after_ten_minutes_and_a_loss_after_an_hour() {
     let now = 1 << 40;
     let mut room = bw_room::default();
-    assert!(!rules::has_room(&room, now) && !rules::has_room(&room, 1), "nothing is known");
-    assert!(shows(&mut room, ramp(3), 0, now));
-    assert!(rules::has_room(&room, now + TEN_MINUTES) && !rules::has_room(&room, now + TEN_MINUTES + 1));
-    assert!(!shows(&mut room, ramp(3), 1, now));
-    assert!(!shows(&mut room, ramp(3), 0, now + 6 * TEN_MINUTES));
-    assert!(shows(&mut room, ramp(3), 0, now + 6 * TEN_MINUTES + 1));
+    assert_eq!([now, 1].map(|now| rules::room_doublings(&room, now)), [0, 0], "nothing is known");
+    assert_eq!(shows(&mut room, ramp(3), 0, now), 1);
+    let later = [TEN_MINUTES, TEN_MINUTES + 1].map(|later| rules::room_doublings(&room, now + later));
+    assert_eq!(later, [1, 0]);
+    assert_eq!(shows(&mut room, ramp(3), 1, now), 0);
+    assert_eq!(shows(&mut room, ramp(3), 0, now + 6 * TEN_MINUTES), 0);
+    assert_eq!(shows(&mut room, ramp(3), 0, now + 6 * TEN_MINUTES + 1), 1);
 }
 
-/// A start, a ramp that has just begun, and a window that was left open show no room and no loss; a ramp of one round trip is
-/// judged by the first rate measured after it.
+/// Each ramp that shows room doubles the steps of the next connections, up to eight times the first; a loss halves them.
+#[test]
+fn steps_double_with_each_ramp_that_shows_room_and_halve_with_a_loss() {
+    let now = 1 << 40;
+    let mut room = bw_room::default();
+    let with = |doublings| bw_fit_window { doublings, phase: FOLLOW, last_rate: 1, ..ramp(3) };
+    for (doublings, next) in [(0, 1), (0, 1), (1, 2), (0, 2), (2, 3), (3, 3)] {
+        assert_eq!(shows(&mut room, with(doublings), 0, now), next, "after {doublings}");
+    }
+    for (doublings, out_of_order, next) in [(3, 1, 2), (2, 0, 2), (0, 0, 2), (1, 1, 0), (0, 0, 0)] {
+        assert_eq!(shows(&mut room, with(doublings), out_of_order, now), next, "after {doublings}");
+    }
+    // What was forgotten begins anew.
+    let mut room = bw_room { taken_at: now, doublings: 3, ..bw_room::default() };
+    assert_eq!(shows(&mut room, with(0), 0, now + TEN_MINUTES + 1), 1);
+}
+
+/// A start, a ramp that has just begun, and a window that was left open show no room and no loss; a ramp of one round trip, and
+/// one of long steps, is judged by the first rate measured after it.
 #[test]
 fn a_ramp_shows_room_once_its_steps_have_arrived() {
     let now = 1 << 40;
-    let taken = |state| shows(&mut bw_room::default(), state, 0, now);
-    let lost = |state| !shows(&mut bw_room { taken_at: now, lost_at: 0 }, state, 1, now);
+    let taken = |state| shows(&mut bw_room::default(), state, 0, now) > 0;
+    let known = bw_room { taken_at: now, doublings: 1, ..bw_room::default() };
+    let lost = |state| shows(&mut known.clone(), state, 1, now) == 0;
     let follow = |last_rate| bw_fit_window { phase: FOLLOW, last_rate, ..ramp(1) };
     assert_eq!([ramp(2), ramp(3), follow(0), follow(1)].map(taken), [false, true, false, true]);
+    let long = |state| bw_fit_window { doublings: 1, ..state };
+    assert_eq!([long(ramp(3)), long(follow(1))].map(taken), [false, true]);
     assert_eq!([ramp(1), ramp(3), follow(0), follow(1)].map(lost), [true; 4]);
     let start = bw_fit_window { phase: START, ..ramp(0) };
     let without_ramp = bw_fit_window { ramp_rounds: 0, ..follow(1) };

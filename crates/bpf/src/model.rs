@@ -34,17 +34,19 @@ impl Model {
         Self { config: config.into(), control, flow, room, begun: false }
     }
 
-    /// Sets whether an earlier connection has shown room on the peer's path (`peers.h`), before the first sample.
+    /// Sets the room that earlier connections have shown on the peer's path (`peers.h`): how often steps are doubled, up to 3.
+    /// Before the first sample.
     #[must_use]
-    pub fn with_room(mut self, has_room: bool) -> Self {
-        self.flow.fit_window.room = has_room.into();
+    pub fn with_room(mut self, doublings: u32) -> Self {
+        self.flow.fit_window.doublings = doublings;
+        (self.room.doublings, self.room.taken_at) = (doublings, u64::from(doublings > 0));
         self
     }
 
-    /// Returns whether this connection has shown room to the next one.
+    /// Returns how often the next connection's steps are doubled.
     #[must_use]
-    pub fn shows_room(&self) -> bool {
-        rules::has_room(&self.room, self.flow.sampled_at)
+    pub fn room(&self) -> u32 {
+        rules::room_doublings(&self.room, self.flow.sampled_at)
     }
 
     /// Sets the largest window of any connection; `None`: no bound.

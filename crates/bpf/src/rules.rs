@@ -65,7 +65,7 @@ unsafe extern "C" {
     ) -> u64;
     #[cfg(feature = "model")]
     fn bufwise_next_window(config: *const bw_config, flow: *const bw_flow, now: u64) -> u64;
-    fn bufwise_has_room(room: *const bw_room, now: u64) -> u32;
+    fn bufwise_room_doublings(room: *const bw_room, now: u64) -> u32;
     fn bufwise_room_news(flow: *const bw_flow) -> u32;
     fn bufwise_room_learn(room: *mut bw_room, flow: *mut bw_flow, news: u32, now: u64);
     fn bufwise_memory_of_window(offered: u64, ratio: u32) -> u64;
@@ -190,10 +190,10 @@ pub(crate) fn next_window(config: &bw_config, flow: &bw_flow, now: u64) -> u64 {
     unsafe { bufwise_next_window(config, flow, now) }
 }
 
-/// Returns whether the ramp of a new connection to a peer may have longer steps; `now` in microseconds.
-pub(crate) fn has_room(room: &bw_room, now: u64) -> bool {
+/// Returns how often the steps of a new connection's ramp are doubled; `now` in microseconds.
+pub(crate) fn room_doublings(room: &bw_room, now: u64) -> u32 {
     // SAFETY: the structure is that of peers.h and outlives the call.
-    unsafe { bufwise_has_room(room, now) != 0 }
+    unsafe { bufwise_room_doublings(room, now) }
 }
 
 /// Remembers what the connection has shown of its peer's path since the last call. `remembered` is called only if there is

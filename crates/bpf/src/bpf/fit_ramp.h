@@ -165,8 +165,8 @@ struct bw_fit_window {
 	__u32 below;
 	/* In the start: the longest round trip (us) before R was what it is. */
 	__u32 steady_rtt;
-	/* Steps of the ramp are twice as long: earlier connections have shown that the queue has room for them (peers.h). */
-	__u32 room;
+	/* How often the steps of the ramp are doubled: earlier connections have shown that the queue has room for them (peers.h). */
+	__u32 doublings;
 	/* Round trips of the ramp so far, the present one included; 0: there was none, or it told nothing. */
 	__u32 ramp_rounds;
 	/* enum bw_room_shown: what the ramp has shown so far. */
@@ -469,7 +469,7 @@ BW_FN __u64 bw_fit_window_step(const struct bw_fit_window *s, const struct bw_fi
 
 	step = product / 1024 * bw_max(1024 * bw_min(x->rtt, BW_LONGEST) / BW_FIT_WINDOW_RAMP, BW_FIT_WINDOW_SMALLEST_STEP);
 	step = bw_min(bw_max(step, BW_FIT_WINDOW_ANY_QUEUE), product / 1024 * BW_FIT_WINDOW_LARGEST_STEP);
-	step <<= s->room & 1;
+	step <<= s->doublings & 3;
 	return bw_max(bw_less(step, BW_FIT_WINDOW_BURST * mss), BW_INITIAL_WINDOW * mss);
 }
 

@@ -27,7 +27,7 @@
 /* With so much noise, and no sure C', the window is left open. */
 #define BW_FIT_TRIAL_UNFIT 64
 /* R is far below what the path has shown if this part of it is missing. */
-#define BW_FIT_TRIAL_BELOW 4
+#define BW_FIT_TRIAL_BELOW 8
 /* Steps (1024ths): the first, the largest where R is steady, the one where R is far below, the largest of all. */
 #define BW_FIT_TRIAL_FIRST 32
 #define BW_FIT_TRIAL_CALM 64

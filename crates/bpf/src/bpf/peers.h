@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /*
- * fit at the receiver: remembers by peer whether a path's queue has room for larger steps.
+ * fit at the receiver: remembers by peer how large the steps are for which a path's queue has room.
  *
  * Problem: a receiver that knows nothing of the queue opens its window by small steps (fit_ramp.h), and a document of one or
  * two products waits for them. The steps of a connection show that the queue takes them, and so serve those that follow: browsers
  * and package managers open many to the same server.
  *
- * Rule: a ramp of some round trips without a segment out of order shows room. For BW_ROOM_FORGOTTEN the ramps of
- * connections to that peer have steps twice as long. A segment out of order in a ramp forbids that for BW_ROOM_CAREFUL.
+ * Rule: a ramp of some round trips without a segment out of order shows room for its steps. For BW_ROOM_FORGOTTEN the ramps of
+ * connections to that peer have steps twice as long as those, up to 2^BW_ROOM_MOST times as long as without knowledge, which is
+ * what slow start needs. A segment out of order in a ramp halves its steps, and they do not grow for BW_ROOM_CAREFUL.
  *
  * Properties kept: steps are never longer than slow start's. A peer changes the entry of its own address alone.
  */
@@ -21,11 +22,17 @@
 /* Room is forgotten after ten minutes (us), for routes and other traffic change; a loss after an hour. */
 #define BW_ROOM_FORGOTTEN 600000000ULL
 #define BW_ROOM_CAREFUL 3600000000ULL
+/* Steps are doubled so often at most. */
+#define BW_ROOM_MOST 3
 
-/* Room on a peer's path: when a ramp last showed it, and when a ramp last lost segments (us); 0: never. */
+/* Room on a peer's path. */
 struct bw_room {
+	/* When a ramp last showed it, and when a ramp last lost segments (us); 0: never. */
 	__u64 taken_at;
 	__u64 lost_at;
+	/* How often the steps of new connections are doubled. */
+	__u32 doublings;
+	__u32 unused;
 };
 
 /* A peer: its address as in bw_flow.remote_ip, and the network namespace of this end. */
@@ -34,16 +41,16 @@ struct bw_peer {
 	__u32 netns;
 };
 
-/* Whether the ramp of a new connection may have longer steps. */
-BW_FN __u32 bw_has_room(const struct bw_room *r, __u64 now)
+/* How often the steps of a new connection's ramp are doubled. */
+BW_FN __u32 bw_room_doublings(const struct bw_room *r, __u64 now)
 {
-	return r->taken_at && bw_less(now, r->taken_at) <= BW_ROOM_FORGOTTEN &&
-	       (!r->lost_at || bw_less(now, r->lost_at) > BW_ROOM_CAREFUL);
+	return r->taken_at && bw_less(now, r->taken_at) <= BW_ROOM_FORGOTTEN ? r->doublings : 0;
 }
 
 /*
  * Whether a connection has shown room, or a loss, that bw_room_learn() has not taken yet; BW_ROOM_UNKNOWN (0): neither. A ramp
- * that ends early is judged by the first rate that is measured after it.
+ * that ends early is judged by the first rate that is measured after it; so is one of long steps, for its last flight fills the
+ * queue most.
  */
 BW_FN enum bw_room_shown bw_room_news(const struct bw_fit_window *s, __u32 out_of_order)
 {
@@ -53,7 +60,7 @@ BW_FN enum bw_room_shown bw_room_news(const struct bw_fit_window *s, __u32 out_o
 		return BW_ROOM_UNKNOWN;
 	if (out_of_order)
 		return BW_ROOM_LOST;
-	if (s->shown || (ramps && s->ramp_rounds < BW_ROOM_ROUNDS) || (follows && !s->last_rate))
+	if (s->shown || (ramps && (s->doublings || s->ramp_rounds < BW_ROOM_ROUNDS)) || (follows && !s->last_rate))
 		return BW_ROOM_UNKNOWN;
 	return BW_ROOM_TAKEN;
 }
@@ -61,14 +68,20 @@ BW_FN enum bw_room_shown bw_room_news(const struct bw_fit_window *s, __u32 out_o
 /* Remembers what a connection has shown. */
 BW_FN void bw_room_learn(struct bw_room *r, struct bw_fit_window *s, enum bw_room_shown news, __u64 now)
 {
+	int is_careful = r->lost_at && bw_less(now, r->lost_at) <= BW_ROOM_CAREFUL;
+	__u32 next = bw_max(bw_room_doublings(r, now), bw_min(s->doublings + 1, BW_ROOM_MOST));
+
 	s->shown = news;
-	if (news == BW_ROOM_LOST)
+	if (news == BW_ROOM_LOST) {
 		r->lost_at = now;
-	else
-		r->taken_at = now;
+		r->doublings = bw_min(r->doublings, bw_less(s->doublings, 1));
+		return;
+	}
+	r->taken_at = now;
+	r->doublings = is_careful ? bw_min(r->doublings, next) : next;
 }
 
-_Static_assert(sizeof(struct bw_room) == 16, "the Rust twin has 16 bytes");
+_Static_assert(sizeof(struct bw_room) == 24, "the Rust twin has 24 bytes");
 _Static_assert(sizeof(struct bw_peer) == 20, "the key has no padding");
 
 #endif

@@ -66,7 +66,7 @@ static void fill_peer(struct bw_peer *peer, const struct bw_flow *f)
 	peer->netns = f->netns;
 }
 
-/* Whether earlier connections have shown room on the peer's path. */
+/* How often the steps of a ramp are doubled, for earlier connections have shown room on the peer's path. */
 static __u32 remembered_room(const struct bw_flow *f, __u64 now)
 {
 	struct bw_peer peer;
@@ -76,7 +76,7 @@ static __u32 remembered_room(const struct bw_flow *f, __u64 now)
 		return 0;
 	fill_peer(&peer, f);
 	r = bpf_map_lookup_elem(&rooms, &peer);
-	return r ? bw_has_room(r, now) : 0;
+	return r ? bw_room_doublings(r, now) : 0;
 }
 
 /* Makes the record of a connection; NULL if the map is full: the kernel then sizes the connection. */
@@ -109,7 +109,7 @@ static struct bw_flow *remember(__u64 cookie, struct tcp_sock *tp, __u64 now)
 	if (!config.take_over)
 		f->owned = f->found_locks;
 	bw_rules_begin(&config, f);
-	f->fit_window.room = remembered_room(f, now);
+	f->fit_window.doublings = remembered_room(f, now);
 	return f;
 }
 

@@ -69,9 +69,9 @@ __u64 bufwise_decide_window(const struct bw_config *config, const struct bw_cont
 	return bw_shared_window(all, flow, bw_decide_window(config, flow, now), stale);
 }
 
-__u32 bufwise_has_room(const struct bw_room *room, __u64 now)
+__u32 bufwise_room_doublings(const struct bw_room *room, __u64 now)
 {
-	return bw_has_room(room, now);
+	return bw_room_doublings(room, now);
 }
 
 __u32 bufwise_room_news(const struct bw_flow *flow)

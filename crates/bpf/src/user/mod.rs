@@ -248,8 +248,8 @@ impl UserEngine {
         let Ok(lock) = lock else { return };
         let mut flow = sizing::take(&self.config, &one, 0, lock, at);
         flow.paced = self.may_be_paced.into();
-        let has_room = self.rooms.get(&flow.remote_ip).is_some_and(|room| rules::has_room(room, at));
-        flow.fit_window.room = has_room.into();
+        let room = self.rooms.get(&flow.remote_ip);
+        flow.fit_window.doublings = room.map_or(0, |room| rules::room_doublings(room, at));
         let mut watched = Watched { flow, one, place, schedule: Schedule::new(at), missed: 0 };
         // Rules that depend only on a size or a share apply from the start.
         self.sizing(&mut watched, &socket).decide(at);

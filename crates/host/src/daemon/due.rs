@@ -10,12 +10,12 @@ use crate::history;
 /// Pause between two samples. Newcomers should not wait for the next round of shares, so samples are more frequent
 /// than rounds if they are cheap: the pause is at least `LOOK`, and `LOOK_REST` times the duration of the previous
 /// sample (a third of a percent of a processor), but no longer than a round; while little changes, no longer than `CALM`, the
-/// history's interval, whose moments come from samples.
+/// history's interval, whose moments come from samples, or what a sample of some 100,000 connections takes.
 const LOOK: Micros = Micros::from_millis(100);
 const LOOK_REST: u64 = 300;
-const CALM: Micros = history::INTERVAL;
+const CALM: Micros = history::INTERVAL.times(3);
 /// Time between two signs of life for the engines, which go by the shares for 5 s after one. Each also tells how many
-/// connections have come or gone, so that a long pause ends early.
+/// connections have come or gone and how much memory is held, so that a long pause ends early.
 const BEAT: Micros = Micros::from_secs(1);
 /// Time between two searches for network namespaces; the namespace of a new connection is searched for at once.
 pub(super) const DISCOVERY: Micros = Micros::from_secs(5);
@@ -131,8 +131,9 @@ impl Due {
         let longest = if calm { CALM } else { interval };
         self.look = began + LOOK.max(took.times(LOOK_REST)).min(longest);
         self.beat = now + BEAT;
-        // The history's next moment, not the one after it.
-        if self.look > self.record && self.record > now {
+        // The history's next moment, not the one after it, if it is not far too early.
+        let pause = self.look.since(began);
+        if self.look > self.record && self.record.since(began) > pause.scaled(1, 2) {
             self.look = self.record;
         }
     }
@@ -204,18 +205,20 @@ mod tests {
 
     /// Beside 20,000 connections a look takes some 20 ms, beside 100,000 some 100.
     #[test]
-    fn where_looks_are_expensive_and_little_changes_they_take_a_third_of_a_percent_or_come_with_the_history()
-    {
+    fn where_looks_are_expensive_and_little_changes_they_take_a_third_of_a_percent() {
         let mut due = Due::new(None, at(0));
         let rest = |due: &mut Due, took: Micros| {
             due.looked(at(0), Duration::from_millis(500), true, at(0) + took);
             due.look.since(at(0))
         };
         assert_eq!(rest(&mut due, Micros(20_000)), Micros::from_secs(6));
-        assert_eq!(rest(&mut due, Micros(100_000)), Micros::from_secs(10));
+        assert_eq!(rest(&mut due, Micros(100_000)), Micros::from_secs(30));
+        assert_eq!(rest(&mut due, Micros(200_000)), Micros::from_secs(30));
         assert!(due.is_record_due(at(0)));
-        due.looked(at(5), Duration::from_millis(500), true, at(5) + Micros(20_000));
+        due.looked(at(6), Duration::from_millis(500), true, at(6) + Micros(20_000));
         assert_eq!(due.look, at(10), "a moment of the history is due by then");
+        due.looked(at(0), Duration::from_millis(500), true, at(0) + Micros(100_000));
+        assert_eq!(due.look, at(30), "a third of the pause would take three times the processor");
     }
 
     #[test]

@@ -51,8 +51,9 @@ pub(super) enum Event {
     Looked(Vec<Vec<FlowState>>, Option<TcpMemory>),
     /// Result of [`Action::Share`]: devices that could not be bounded, and why.
     Shared(Vec<String>),
-    /// Result of [`Action::Beat`]: how many connections have come or gone since the last sample.
-    Beaten(u64),
+    /// Result of [`Action::Beat`]: how many connections have come or gone since the last sample, and the kernel's memory
+    /// for TCP.
+    Beaten(u64, Option<TcpMemory>),
     /// Result of [`Action::Sweep`].
     Swept(Sweep),
     /// Result of [`Action::WatchMaxima`], by namespace.

@@ -39,6 +39,7 @@ use crate::error::{Error, Result, in_words};
 use crate::leftovers::Cleared;
 use crate::log::{Kind, Limiter, Line};
 use crate::metrics::Counts;
+use crate::tcp_memory::TcpMemory;
 use reload::{Reload, Stage};
 use telling::Announcement;
 
@@ -93,6 +94,8 @@ pub(super) struct Daemon {
     look_began: Micros,
     /// Number of connections in that sample.
     looked_at: usize,
+    /// The kernel's memory for TCP then.
+    memory: Option<TcpMemory>,
     /// Whether that sample showed enough memory and few connections that had ended.
     calm: bool,
     sweep_began: Micros,
@@ -122,6 +125,7 @@ impl Daemon {
             adoption_limit: None,
             look_began: now,
             looked_at: 0,
+            memory: None,
             calm: false,
             sweep_began: now,
             unseen_sweep: None,
@@ -157,7 +161,7 @@ impl Daemon {
             Event::Regrouped(regrouped) => self.regrouped(regrouped, now),
             Event::Looked(parts, host) => self.looked(parts, host, now),
             Event::Shared(refused) => self.shared(refused, now),
-            Event::Beaten(turnover) => self.beaten(turnover, now),
+            Event::Beaten(turnover, host) => self.beaten(turnover, host, now),
             Event::Swept(sweep) => self.swept(sweep, now),
             Event::MaximaSeen(seen) => self.maxima_seen(seen, now),
             Event::Granted(refused) => self.granted(refused, now),

@@ -133,7 +133,10 @@ impl Shell {
             }
             Action::Look => Some(self.look().unwrap_or_else(Event::Failed)),
             Action::Share(bounds) => Some(self.share(bounds).unwrap_or_else(Event::Failed)),
-            Action::Beat => Some(self.running.beat().map_or_else(Event::Failed, Event::Beaten)),
+            Action::Beat => {
+                let beaten = |turnover| Event::Beaten(turnover, TcpMemory::now());
+                Some(self.running.beat().map_or_else(Event::Failed, beaten))
+            }
             Action::Sweep => {
                 Some(self.running.sweep(&self.namespaces).map_or_else(Event::Failed, Event::Swept))
             }

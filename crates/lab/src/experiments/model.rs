@@ -323,8 +323,8 @@ pub enum Bound {
     AtLeastTimesBest(f64, [&'static str; 2]),
     /// At most the RTT of the case's first path plus this share of it or these seconds, whichever is more.
     NearRtt(f64, f64),
-    /// The method reaches this share of the best value of any method in any case, in an earlier case than another
-    /// method does; the cases are in order of cost.
+    /// The method reaches this share of the best value that it or another method has in any case, in an earlier case than
+    /// the other does; the cases are in order of cost.
     EarlierThan(f64, &'static str),
 }
 

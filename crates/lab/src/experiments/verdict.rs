@@ -102,11 +102,12 @@ fn in_case(target: &Target, case: &CaseResult, of_case: Option<&Case>) -> Verdic
     }
 }
 
-/// Judges whether the method reaches `share` of the best value in an earlier case of the list than `other` does.
+/// Judges whether the method reaches `share` of the best value of the two in an earlier case of the list than `other` does.
+/// Other methods do not count: another congestion control has another best.
 fn earlier(target: &Target, share: f64, other: &str, cases: &[CaseResult]) -> Verdict {
     let Target { method, quantity, .. } = target;
-    let all = cases.iter().flat_map(|case| &case.methods).filter_map(|one| one.medians.get(quantity));
-    let best = all.copied().fold(0.0, f64::max);
+    let of_two = |case: &CaseResult| [*method, other].map(|name| case.median(name, *quantity));
+    let best = cases.iter().flat_map(of_two).flatten().fold(0.0, f64::max);
     let reached = |method: &str| {
         cases
             .iter()
@@ -115,7 +116,7 @@ fn earlier(target: &Target, share: f64, other: &str, cases: &[CaseResult]) -> Ve
     let (own, others) = (reached(method), reached(other));
     let name = |place: Option<usize>| place.map_or("none", |place| cases[place].name.as_str());
     let text = format!(
-        "reaches {} of the best, {}, in an earlier case than `{other}`: {}, not {}",
+        "reaches {} of the best of both, {}, in an earlier case than `{other}`: {}, not {}",
         factor(share),
         with_unit(*quantity, best),
         name(own),

@@ -22,8 +22,8 @@ pub(crate) struct Outcome {
     pub(crate) points: Vec<Point>,
     /// Time at which [`DOCUMENT`] had arrived, seconds after the data began; infinite if it had not.
     pub(crate) document: f64,
-    /// Whether the engine at the receiver remembers room on the peer's path afterwards.
-    pub(crate) shows_room: bool,
+    /// Room that the engine at the receiver remembers on the peer's path afterwards: how often a ramp's steps are doubled.
+    pub(crate) room: u32,
 }
 
 /// One moment of a run.

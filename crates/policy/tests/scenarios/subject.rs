@@ -67,17 +67,17 @@ pub(crate) enum Variant {
 pub(crate) struct Subject {
     kind: PolicyKind,
     variant: Variant,
-    /// Whether the engine remembers room on the peer's path.
-    has_room: bool,
+    /// Room that the engine remembers on the peer's path: how often a ramp's steps are doubled.
+    room: u32,
 }
 
 impl Subject {
     pub(crate) const fn of(kind: PolicyKind) -> Self {
-        Self { kind, variant: Variant::Plain, has_room: false }
+        Self { kind, variant: Variant::Plain, room: 0 }
     }
 
-    pub(crate) const fn with_room(self) -> Self {
-        Self { has_room: true, ..self }
+    pub(crate) const fn with_room(self, room: u32) -> Self {
+        Self { room, ..self }
     }
 
     pub(crate) const fn with(self, variant: Variant) -> Self {
@@ -221,7 +221,7 @@ impl Subject {
         let alone = self.is_at_sender();
         (!alone && matches!(self.kind.side(), Side::Receive | Side::Both)).then(|| {
             if self.is_engine() {
-                return ReceiveSide::Engine(Box::new(Model::new(&self.engine()).with_room(self.has_room)));
+                return ReceiveSide::Engine(Box::new(Model::new(&self.engine()).with_room(self.room)));
             }
             ReceiveSide::Policy(self.build())
         })

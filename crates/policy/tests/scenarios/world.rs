@@ -541,7 +541,7 @@ impl World {
             peak_held: self.receiver.peak_held,
             points: self.points,
             document: self.document,
-            shows_room: self.receive_side.as_ref().is_some_and(ReceiveSide::shows_room),
+            room: self.receive_side.as_ref().map_or(0, ReceiveSide::room),
         }
     }
 }

@@ -442,10 +442,31 @@ fn expensive_looks_are_rare_while_little_changes_and_come_at_once_where_many_com
         world.run(MINUTE);
         world.shares.len() - before
     };
-    // One for each moment of the history.
-    assert!((5..=6).contains(&looks_in_a_minute(0)));
-    assert!((5..=6).contains(&looks_in_a_minute(2)), "two of forty are few");
+    assert_eq!(looks_in_a_minute(0), 2);
+    assert_eq!(looks_in_a_minute(2), 2, "two of forty are few");
     assert!((45..=60).contains(&looks_in_a_minute(3)), "each second");
+}
+
+#[test]
+fn a_long_pause_ends_when_the_hosts_tcp_holds_much_more() {
+    let mut world = World::tuning(task("abt"));
+    let eighth = task("abt").plan.budget.scaled(1, 8);
+    world.look_cost = Micros::from_millis(100);
+    world.flows = (0..40).map(|cookie| flow(cookie, 0)).collect();
+    for (more, is_early) in [(eighth, false), (eighth + Bytes(1), true)] {
+        let few = TcpMemory { held: Bytes(5_000_000), low: Bytes(1 << 40), pressure: Bytes(1 << 40) };
+        world.host = Some(few);
+        world.run(MINUTE);
+        world.shares.clear();
+        world.run(Micros::from_secs(31));
+        let looked = world.shares.last().map(|(at, _)| *at).expect("a look comes every 30 s");
+        world.run(Micros::from_secs(20) - world.now.since(looked));
+        world.shares.clear();
+        world.host = Some(TcpMemory { held: few.held + more, ..few });
+        // A sign of life comes each second.
+        world.run(Micros::from_millis(1_200));
+        assert_eq!(!world.shares.is_empty(), is_early, "{more:?} more");
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bufwise_bpf::{Config, FlowState};
-use bufwise_units::Micros;
+use bufwise_units::{Bytes, Micros};
 
 use super::super::due::{DISCOVERY, lying_idle};
 use super::super::event::{Action, Notice, Sweep};
@@ -18,6 +18,8 @@ use crate::tcp_memory::TcpMemory;
 
 /// Few connections have come or gone since the last sample: less than one of so many.
 const FEW: usize = 20;
+/// Little memory has come into use since the last sample: less than one of so many parts of a budget.
+const LITTLE: u64 = 8;
 
 impl Daemon {
     pub(super) fn tick(&mut self, now: Micros) {
@@ -40,6 +42,9 @@ impl Daemon {
         if self.due.is_discovery_due(now) && self.is_tuning() {
             self.act(Action::Discover(Arc::clone(&self.task)));
         }
+        if self.is_tuning() && self.due.is_maxima_due(now) {
+            self.act(Action::WatchMaxima);
+        }
     }
 
     pub(super) fn looked(&mut self, parts: Vec<Vec<FlowState>>, host: Option<TcpMemory>, now: Micros) {
@@ -53,6 +58,7 @@ impl Daemon {
         let all: usize = parts.iter().map(Vec::len).sum();
         let closed = flows.clone().filter(|flow| flow.closed).count();
         self.looked_at = all;
+        self.memory = host;
         self.calm = closed * FEW < all && !bounds.iter().any(|bounds| bounds.shares.pressure);
         self.act(Action::Share(bounds));
         lines.into_iter().for_each(|line| self.say(line, now));
@@ -69,9 +75,6 @@ impl Daemon {
         let idle = lying_idle(flows, now) > self.stubborn;
         if self.due.is_sweep_due(idle, self.task.is_late(), now) {
             self.sweep(now);
-        }
-        if self.due.is_maxima_due(now) {
-            self.act(Action::WatchMaxima);
         }
         if self.due.is_record_due(now) {
             self.act(Action::Record(parts, Arc::clone(&self.task)));
@@ -97,9 +100,14 @@ impl Daemon {
         self.due.looked(self.look_began, self.ledgers.interval(), self.calm, now);
     }
 
-    /// Samples at once if many connections have come or gone since the last sample.
-    pub(super) fn beaten(&mut self, turnover: u64, now: Micros) {
-        if usize::try_from(turnover).is_ok_and(|turnover| turnover.saturating_mul(FEW) > self.looked_at) {
+    /// Samples at once if many connections have come or gone since the last sample, or if the kernel's TCP holds much more:
+    /// connections at rest, to which no share is assigned, may have become busy.
+    pub(super) fn beaten(&mut self, turnover: u64, host: Option<TcpMemory>, now: Micros) {
+        let many =
+            usize::try_from(turnover).is_ok_and(|turnover| turnover.saturating_mul(FEW) > self.looked_at);
+        let (send, receive) = self.task.budgets();
+        let grown = host.zip(self.memory).map_or(Bytes::ZERO, |(now, then)| now.held - then.held);
+        if many || grown.times(LITTLE) > send.min(receive) {
             self.due.look = self.due.look.min(now);
         }
     }

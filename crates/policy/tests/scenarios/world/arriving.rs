@@ -43,11 +43,11 @@ impl ReceiveSide {
         }
     }
 
-    /// Whether the engine remembers room on the peer's path.
-    pub(crate) fn shows_room(&self) -> bool {
+    /// Room that the engine remembers on the peer's path afterwards.
+    pub(crate) fn room(&self) -> u32 {
         match self {
-            Self::Policy(_) => false,
-            Self::Engine(model) => model.shows_room(),
+            Self::Policy(_) => 0,
+            Self::Engine(model) => model.room(),
         }
     }
 

@@ -244,7 +244,7 @@ impl World {
             }
             Action::Beat => {
                 self.beats.push(self.now);
-                Some(Event::Beaten(self.turnover))
+                Some(Event::Beaten(self.turnover, self.host))
             }
             Action::Sweep => {
                 self.did("sweep");
