@@ -260,7 +260,9 @@ proptest! {
         path.run(60);
         path.writes = path.capacity * part;
         path.run(6);
-        let before = path.window;
+        // A trial's step that the sender does not use goes back.
+        let bw_fit_window { trial, trial_window, .. } = path.state;
+        let before = if trial > 0 && trial_window > 0 { trial_window } else { path.window };
         path.run(100);
         prop_assert!(path.window * 100 >= before * 99, "{before} to {}: {path:?}", path.window);
     }
@@ -468,20 +470,23 @@ fn room_is_forgotten_after_ten_minutes_and_a_loss_after_an_hour() {
     assert_eq!(shows(&mut room, ramp(3), 0, now + 6 * TEN_MINUTES + 1), 1);
 }
 
-/// Each ramp that shows room doubles the steps of the next connections, up to eight times the first; a loss halves them.
+/// A ramp that shows room doubles the steps of the next connections, and eight of those double them again, no more; a loss halves
+/// them.
 #[test]
-fn steps_double_with_each_ramp_that_shows_room_and_halve_with_a_loss() {
+fn steps_double_with_ramps_that_show_room_and_halve_with_a_loss() {
     let now = 1 << 40;
     let mut room = bw_room::default();
     let with = |doublings| bw_fit_window { doublings, phase: FOLLOW, last_rate: 1, ..ramp(3) };
-    for (doublings, next) in [(0, 1), (0, 1), (1, 2), (0, 2), (2, 3), (3, 3)] {
-        assert_eq!(shows(&mut room, with(doublings), 0, now), next, "after {doublings}");
-    }
-    for (doublings, out_of_order, next) in [(3, 1, 2), (2, 0, 2), (0, 0, 2), (1, 1, 0), (0, 0, 0)] {
+    assert_eq!(shows(&mut room, with(0), 0, now), 1);
+    let next: Vec<u32> = (0..9).map(|_| shows(&mut room, with(1), 0, now)).collect();
+    assert_eq!(next, [1, 1, 1, 1, 1, 1, 1, 2, 2]);
+    for (doublings, out_of_order, next) in
+        [(0, 0, 2), (2, 0, 2), (2, 1, 1), (1, 0, 1), (0, 0, 1), (1, 1, 0), (0, 0, 0)]
+    {
         assert_eq!(shows(&mut room, with(doublings), out_of_order, now), next, "after {doublings}");
     }
     // What was forgotten begins anew.
-    let mut room = bw_room { taken_at: now, doublings: 3, ..bw_room::default() };
+    let mut room = bw_room { taken_at: now, doublings: 2, ..bw_room::default() };
     assert_eq!(shows(&mut room, with(0), 0, now + TEN_MINUTES + 1), 1);
 }
 

@@ -34,7 +34,7 @@ impl Model {
         Self { config: config.into(), control, flow, room, begun: false }
     }
 
-    /// Sets the room that earlier connections have shown on the peer's path (`peers.h`): how often steps are doubled, up to 3.
+    /// Sets the room that earlier connections have shown on the peer's path (`peers.h`): how often steps are doubled, 2 at most.
     /// Before the first sample.
     #[must_use]
     pub fn with_room(mut self, doublings: u32) -> Self {

@@ -7,8 +7,9 @@
  * and package managers open many to the same server.
  *
  * Rule: a ramp of some round trips without a segment out of order shows room for its steps. For BW_ROOM_FORGOTTEN the ramps of
- * connections to that peer have steps twice as long as those, up to 2^BW_ROOM_MOST times as long as without knowledge, which is
- * what slow start needs. A segment out of order in a ramp halves its steps, and they do not grow for BW_ROOM_CAREFUL.
+ * connections to that peer have steps twice as long. After BW_ROOM_RAMPS of these have shown room, steps are four times as long
+ * as without knowledge, which is what slow start needs. A segment out of order in a ramp halves its steps, and they do not grow
+ * for BW_ROOM_CAREFUL.
  *
  * Properties kept: steps are never longer than slow start's. A peer changes the entry of its own address alone.
  */
@@ -23,7 +24,12 @@
 #define BW_ROOM_FORGOTTEN 600000000ULL
 #define BW_ROOM_CAREFUL 3600000000ULL
 /* Steps are doubled so often at most. */
-#define BW_ROOM_MOST 3
+#define BW_ROOM_MOST 2
+/*
+ * Ramps of long steps that show room before steps are doubled again. Before a queue of a quarter of the product, the first ramp
+ * of still longer steps costs its connection up to a sixth of its rate for some seconds: one of many is to pay for all.
+ */
+#define BW_ROOM_RAMPS 8
 
 /* Room on a peer's path. */
 struct bw_room {
@@ -32,7 +38,8 @@ struct bw_room {
 	__u64 lost_at;
 	/* How often the steps of new connections are doubled. */
 	__u32 doublings;
-	__u32 unused;
+	/* Ramps of such steps that have shown room since. */
+	__u32 ramps;
 };
 
 /* A peer: its address as in bw_flow.remote_ip, and the network namespace of this end. */
@@ -69,16 +76,24 @@ BW_FN enum bw_room_shown bw_room_news(const struct bw_fit_window *s, __u32 out_o
 BW_FN void bw_room_learn(struct bw_room *r, struct bw_fit_window *s, enum bw_room_shown news, __u64 now)
 {
 	int is_careful = r->lost_at && bw_less(now, r->lost_at) <= BW_ROOM_CAREFUL;
-	__u32 next = bw_max(bw_room_doublings(r, now), bw_min(s->doublings + 1, BW_ROOM_MOST));
 
 	s->shown = news;
 	if (news == BW_ROOM_LOST) {
 		r->lost_at = now;
 		r->doublings = bw_min(r->doublings, bw_less(s->doublings, 1));
+		r->ramps = 0;
 		return;
 	}
+	if (!bw_room_doublings(r, now))
+		r->doublings = r->ramps = 0;
 	r->taken_at = now;
-	r->doublings = is_careful ? bw_min(r->doublings, next) : next;
+	if (is_careful || s->doublings < r->doublings || r->doublings >= BW_ROOM_MOST)
+		return;
+	r->ramps++;
+	if (!r->doublings || r->ramps >= BW_ROOM_RAMPS) {
+		r->doublings++;
+		r->ramps = 0;
+	}
 }
 
 _Static_assert(sizeof(struct bw_room) == 24, "the Rust twin has 24 bytes");
