@@ -18,6 +18,8 @@ const START: u32 = 0;
 const RAMP: u32 = 1;
 const FOLLOW: u32 = 2;
 const OPEN: u32 = 3;
+/// `BW_ROOM_TAKEN`.
+const SHOWN_TAKEN: u32 = 1;
 /// `BW_ROOM_FORGOTTEN`, us.
 const TEN_MINUTES: u64 = 600_000_000;
 
@@ -490,8 +492,8 @@ fn steps_double_with_ramps_that_show_room_and_halve_with_a_loss() {
     assert_eq!(shows(&mut room, with(0), 0, now + TEN_MINUTES + 1), 1);
 }
 
-/// A start, a ramp that has just begun, and a window that was left open show no room and no loss; a ramp of one round trip, and
-/// one of long steps, is judged by the first rate measured after it.
+/// A start, a ramp that has just begun, and a window that was left open show no room and no loss; a ramp of one round trip is
+/// judged by the first rate measured after it, and a loss until then counts after all.
 #[test]
 fn a_ramp_shows_room_once_its_steps_have_arrived() {
     let now = 1 << 40;
@@ -500,8 +502,9 @@ fn a_ramp_shows_room_once_its_steps_have_arrived() {
     let lost = |state| shows(&mut known.clone(), state, 1, now) == 0;
     let follow = |last_rate| bw_fit_window { phase: FOLLOW, last_rate, ..ramp(1) };
     assert_eq!([ramp(2), ramp(3), follow(0), follow(1)].map(taken), [false, true, false, true]);
-    let long = |state| bw_fit_window { doublings: 1, ..state };
-    assert_eq!([long(ramp(3)), long(follow(1))].map(taken), [false, true]);
+    let after = |state| bw_fit_window { shown: SHOWN_TAKEN, ..state };
+    assert_eq!([after(ramp(4)), after(follow(0))].map(lost), [true; 2]);
+    assert!(!lost(after(follow(1))));
     assert_eq!([ramp(1), ramp(3), follow(0), follow(1)].map(lost), [true; 4]);
     let start = bw_fit_window { phase: START, ..ramp(0) };
     let without_ramp = bw_fit_window { ramp_rounds: 0, ..follow(1) };

@@ -56,18 +56,18 @@ BW_FN __u32 bw_room_doublings(const struct bw_room *r, __u64 now)
 
 /*
  * Whether a connection has shown room, or a loss, that bw_room_learn() has not taken yet; BW_ROOM_UNKNOWN (0): neither. A ramp
- * that ends early is judged by the first rate that is measured after it; so is one of long steps, for its last flight fills the
- * queue most.
+ * that ends early is judged by the first rate that is measured after it, by when its last flight has arrived: until then a loss
+ * counts, whatever was shown before.
  */
 BW_FN enum bw_room_shown bw_room_news(const struct bw_fit_window *s, __u32 out_of_order)
 {
-	int ramps = s->phase == BW_FIT_RAMP, follows = s->phase == BW_FIT_FOLLOW;
+	int ramps = s->phase == BW_FIT_RAMP, follows = s->phase == BW_FIT_FOLLOW, ends = follows && !s->last_rate;
 
-	if (!s->ramp_rounds || s->shown == BW_ROOM_LOST || (!ramps && (s->shown || !follows)))
+	if (!s->ramp_rounds || s->shown == BW_ROOM_LOST || (!ramps && !ends && (s->shown || !follows)))
 		return BW_ROOM_UNKNOWN;
 	if (out_of_order)
 		return BW_ROOM_LOST;
-	if (s->shown || (ramps && (s->doublings || s->ramp_rounds < BW_ROOM_ROUNDS)) || (follows && !s->last_rate))
+	if (s->shown || (ramps && s->ramp_rounds < BW_ROOM_ROUNDS) || ends)
 		return BW_ROOM_UNKNOWN;
 	return BW_ROOM_TAKEN;
 }
