@@ -185,11 +185,16 @@ BW_FN void bw_fit_window_judge_trial(struct bw_fit_window *s, const struct bw_fi
 			bw_fit_window_next_level(s, x, rate);
 	} else if (followed && longer > BW_FIT_WINDOW_MOST_LONGER) {
 		bw_fit_window_open(s, x);
-	} else if (followed && (!s->below || !bw_fit_window_is_delayed(x))) {
+	} else if (followed) {
 		s->known = held;
 		s->extra = longer;
 		s->failed = 0;
-		bw_fit_window_next_level(s, x, rate);
+		if (s->below && bw_fit_window_is_delayed(x)) {
+			s->trial = 0;
+			s->rest = BW_FIT_TRIAL_REST;
+		} else {
+			bw_fit_window_next_level(s, x, rate);
+		}
 	} else if (!(noisy || s->below) || s->level_rounds >= BW_FIT_TRIAL_ROUNDS) {
 		bw_fit_window_fail_trial(s, x);
 	}
@@ -202,16 +207,26 @@ BW_FN int bw_fit_window_is_below(const struct bw_fit_window *s, const struct bw_
 	       bw_fit_window_is_used(s, x, rate);
 }
 
+/* The present rest is that after losses, has lasted as long as another rest, and the sender has the whole window under way. */
+BW_FN int bw_fit_window_is_loss_over(const struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 rate)
+{
+	return s->rest > BW_FIT_TRIAL_REST << BW_FIT_TRIAL_RESTS && s->rest <= BW_FIT_WINDOW_LONG_REST - BW_FIT_WINDOW_REST &&
+	       bw_product(rate, bw_fit_window_round_trip(x)) * 8 >= s->window * BW_FIT_WINDOW_NEARLY;
+}
+
 /*
  * Goes on with a trial: the window grows as long as R follows. A trial begins with Follow, and again where R differs from round
  * to round, for the R of a full path is C, or is far below what the path has shown. 1: the trial has set the window.
  */
 BW_FN int bw_fit_window_is_trial(struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 rate)
 {
+	int rests;
+
 	if (!s->trial) {
 		s->rest = bw_less(s->rest, 1);
 		s->below = s->noise < BW_FIT_TRIAL_NOISE;
-		if (s->rest || (s->below && !bw_fit_window_is_below(s, x, rate)))
+		rests = s->rest && !(s->below && bw_fit_window_is_loss_over(s, x, rate));
+		if (rests || (s->below && !bw_fit_window_is_below(s, x, rate)))
 			return 0;
 		if (s->noise >= BW_FIT_TRIAL_UNFIT && !bw_fit_window_is_sure(s)) {
 			bw_fit_window_open(s, x);
