@@ -35,6 +35,7 @@ pub(crate) struct SendBounds {
     pub(crate) max: u64,
     pub(crate) limit: u64,
     pub(crate) demand: u64,
+    pub(crate) least: u64,
     pub(crate) pressure: u32,
     pub(crate) stale: u32,
 }
@@ -234,7 +235,7 @@ proptest! {
             let wanted = rust.observe(&sample, Micros::ZERO).send_buffer.map_or(LEAVE, |size| size.0);
             let sample = SendSample { cwnd, mss, bytes_acked: acked, app_limited: app_limited.into(), send_queued, sndbuf, unused: 0 };
             let bounds = SendBounds {
-                max, limit: limit.unwrap_or(NO_LIMIT), demand: 0, pressure: pressure.into(), stale: 0,
+                max, limit: limit.unwrap_or(NO_LIMIT), demand: 0, least: 0, pressure: pressure.into(), stale: 0,
             };
             prop_assert_eq!(send_target(3, 0, &mut c, &sample, &bounds), wanted);
             prop_assert_eq!(c.net_target, rust.net_target().0);
@@ -255,7 +256,7 @@ proptest! {
                 cwnd, mss, bytes_acked: acked, app_limited: app_limited.into(), send_queued, sndbuf, unused: 0,
             };
             let bounds = SendBounds {
-                max: u64::MAX, limit: limit.unwrap_or(NO_LIMIT), demand: 7, pressure: pressure.into(), stale: 1,
+                max: u64::MAX, limit: limit.unwrap_or(NO_LIMIT), demand: 7, least: 0, pressure: pressure.into(), stale: 1,
             };
             prop_assert_eq!(send_target(rule, 0, &mut c, &sample, &bounds), wanted);
         }
@@ -266,7 +267,7 @@ proptest! {
         fixed in size(), limit in size(), demand in 1_u64..1 << 50, max in size(), cwnd in size(), mss in mss(),
     ) {
         let sample = SendSample { cwnd, mss, ..SendSample::default() };
-        let bounds = SendBounds { max, limit, demand, pressure: 0, stale: 0 };
+        let bounds = SendBounds { max, limit, demand, least: 0, pressure: 0, stale: 0 };
         let target = |rule, bounds| send_target(rule, fixed, &mut bw_abt::default(), &sample, &bounds);
         prop_assert_eq!(target(0, bounds), LEAVE);
         prop_assert_eq!(target(1, bounds), fixed);

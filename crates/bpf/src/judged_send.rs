@@ -27,7 +27,7 @@ fn a_pace_is_what_the_share_has_room_for_beside_the_last_buffer() {
 #[test]
 fn abt_and_fit_go_by_the_window_whatever_is_demanded() {
     let sample = SendSample { cwnd: 50_000, mss: 1_448, ..SendSample::default() };
-    let bounds = SendBounds { max: NONE, limit: NONE, demand: 7, pressure: 0, stale: 0 };
+    let bounds = SendBounds { max: NONE, limit: NONE, demand: 7, least: 0, pressure: 0, stale: 0 };
     let target = |rule| send_target(rule, 0, &mut bw_abt::default(), &sample, &bounds);
     assert_eq!([target(3), target(4), target(5)], [100_000, 7, 100_000]);
 }
@@ -220,6 +220,22 @@ fn under_pressure_a_buffer_shrinks_by_what_is_acknowledged_at_first_by_no_more_t
     assert_eq!(decide(SendRule::Abt, &all, &mut flow), 30_000);
     flow.bytes_acked += 12_000;
     assert_eq!(decide(SendRule::Abt, &all, &mut flow), 18_000);
+}
+
+/// Shares fit into the budget. A near connection is acknowledged dozens of times before user space sees that pressure is over.
+#[test]
+fn under_pressure_a_buffer_keeps_half_of_its_share_and_the_papers_two_segments() {
+    let shrunk = |published| {
+        let config = bw_config { published, ..config(SendRule::Abt, ReceiveRule::Kernel) };
+        let all = bw_control { pressure: 1, send_level: 60_000, ..control() };
+        let mut flow = sender();
+        let acknowledgements = (0..20).map(|_| {
+            flow.bytes_acked += 10_000;
+            rules::decide_send(&config, &all, None, &mut flow, false).payload
+        });
+        acknowledgements.last()
+    };
+    assert_eq!([shrunk(0), shrunk(1)], [Some(15_000), Some(2_000)]);
 }
 
 #[test]

@@ -147,6 +147,8 @@ BW_FN void bw_decide_send(struct bw_send_decision *d, const volatile struct bw_c
 		b.limit = BW_NO_LIMIT;
 		b.pressure = 0;
 	}
+	/* Shares fit into the budget, so half of one is enough. The paper's buffers shrink to the floor. */
+	b.least = c->published || b.limit == BW_NO_LIMIT ? 0 : b.limit / 2;
 	d->share = b.limit;
 	d->payload = bw_send_target(c->send_rule, c->fixed, &f->abt, &x, &b);
 	d->payload = bw_within_share(c, f, &b, d->payload);

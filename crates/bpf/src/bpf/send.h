@@ -68,6 +68,11 @@ struct bw_send_bounds {
 	__u64 limit;
 	/* SABT: the demand; 0: not known. */
 	__u64 demand;
+	/*
+	 * Under pressure no buffer shrinks below this; 0: two segments. A near connection is acknowledged many times until user
+	 * space has seen that the pressure is over.
+	 */
+	__u64 least;
 	/* Memory in use exceeds the budget. */
 	__u32 pressure;
 	/* User space is gone: of the above, only max is valid. */
@@ -111,7 +116,7 @@ BW_FN __u64 bw_abt_observe(struct bw_abt *s, const struct bw_send_sample *x, con
 	target = bw_min(s->net_target, b->limit);
 	if (!b->pressure)
 		return target;
-	floor = bw_min(bw_mss(x->mss) * BW_ABT_FLOOR_SEGMENTS, target);
+	floor = bw_min(bw_max(bw_mss(x->mss) * BW_ABT_FLOOR_SEGMENTS, b->least), target);
 	before = s->shrinking ? bw_min(s->shrunk, target) : target;
 	s->shrinking = 1;
 	s->shrunk = bw_max(bw_less(before, acked), floor);
