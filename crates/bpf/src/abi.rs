@@ -42,11 +42,11 @@ pub(crate) struct BwRequest {
 }
 
 /// `BW_LAYOUT`: the version of the structures.
-pub(crate) const LAYOUT: u32 = 12;
+pub(crate) const LAYOUT: u32 = 13;
 
 const _: () = assert!(size_of::<bw_flow>() == 1592);
 const _: () = assert!(size_of::<bw_config>() == 104);
-const _: () = assert!(size_of::<bw_control>() == 56);
+const _: () = assert!(size_of::<bw_control>() == 72);
 const _: () = assert!(size_of::<bw_swept>() == 40);
 const _: () = assert!(size_of::<bw_order>() == 16);
 const _: () = assert!(size_of::<bw_room>() == 24);

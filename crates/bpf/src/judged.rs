@@ -84,7 +84,7 @@ pub(crate) fn config(send: SendRule, receive: ReceiveRule) -> bw_config {
 
 /// Control values without bounds and pressure; the last heartbeat of user space is at time 0.
 pub(crate) fn control() -> bw_control {
-    bw_control { send_level: NONE, window_level: NONE, ..bw_control::default() }
+    bw_control { send_level: NONE, newcomer_level: NONE, window_level: NONE, ..bw_control::default() }
 }
 
 // ---- Arrivals ----

@@ -267,6 +267,20 @@ fn a_connection_sends_in_earnest_when_a_quarter_of_its_window_is_acknowledged() 
     assert_eq!(payload(SendRule::Fixed, 400_000, 0), 50_000, "a choice of a size stays");
 }
 
+/// Until a sample has seen it; an order counts at once.
+#[test]
+fn a_connection_that_is_newer_than_the_last_samples_newest_has_a_newcomers_share() {
+    let share = |order, newcomer_level, opened_at| {
+        let all = bw_control { send_level: 60_000, newcomer_level, newest_at: 7, ..control() };
+        let mut flow = bw_flow { opened_at, ..sender() };
+        rules::decide_send(&config(SendRule::Abt, ReceiveRule::Kernel), &all, order, &mut flow, false).share
+    };
+    assert_eq!([7, 8].map(|opened_at| share(None, 20_000, opened_at)), [30_000, 10_000]);
+    assert_eq!(share(None, NONE, 8), 30_000);
+    let order = bw_order { demand: 0, limit: 50_000 };
+    assert_eq!(share(Some(&order), 20_000, 8), 25_000);
+}
+
 #[test]
 fn an_order_is_one_connections_own_share_and_demand_and_counts_while_user_space_lives() {
     let all = bw_control { send_level: 8_000, pressure: 1, ..control() };

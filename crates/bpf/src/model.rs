@@ -29,7 +29,8 @@ impl Model {
     /// Makes a connection that has just been established, under these rules.
     #[must_use]
     pub fn new(config: &Config) -> Self {
-        let control = bw_control { send_level: NONE, window_level: NONE, ..bw_control::default() };
+        let (send_level, newcomer_level, window_level) = (NONE, NONE, NONE);
+        let control = bw_control { send_level, newcomer_level, window_level, ..bw_control::default() };
         let (flow, room) = (bw_flow::default(), bw_room::default());
         Self { config: config.into(), control, flow, room, begun: false }
     }

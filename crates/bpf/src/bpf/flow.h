@@ -22,7 +22,7 @@
 #include "sobas.h"
 
 /* Version of the layout. Raise it when a field of bw_flow moves: programs left behind may be of another version. */
-#define BW_LAYOUT 12
+#define BW_LAYOUT 13
 
 /* Configuration, constant once the programs are loaded. */
 struct bw_config {
@@ -72,6 +72,9 @@ struct bw_control {
 	__u64 heartbeat_ns;
 	/* Memory that every connection may hold in its send buffer; BW_NO_LIMIT: no bound. */
 	__u64 send_level;
+	/* The same for connections that were found later than newest_at (us), when the last sample's newest was. */
+	__u64 newcomer_level;
+	__u64 newest_at;
 	/* Largest window of any connection (payload); BW_NO_LIMIT: no bound. */
 	__u64 window_level;
 	/* 1: memory in use exceeds the budget. */
@@ -261,7 +264,7 @@ struct bw_request {
 
 _Static_assert(sizeof(struct bw_flow) == 1592, "the Rust twin has 1592 bytes");
 _Static_assert(sizeof(struct bw_config) == 104, "the Rust twin has 104 bytes");
-_Static_assert(sizeof(struct bw_control) == 56, "the Rust twin has 56 bytes");
+_Static_assert(sizeof(struct bw_control) == 72, "the Rust twin has 72 bytes");
 _Static_assert(sizeof(struct bw_order) == 16, "the Rust twin has 16 bytes");
 _Static_assert(sizeof(struct bw_swept) == 40, "the Rust twin has 40 bytes");
 _Static_assert(sizeof(struct bw_request) == 24, "the Rust twin has 24 bytes");

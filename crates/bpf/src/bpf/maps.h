@@ -28,7 +28,11 @@
 #define BW_TCP_CALLBACKS 1008
 
 const volatile struct bw_config config = {};
-struct bw_control control = { .send_level = BW_NO_LIMIT, .window_level = BW_NO_LIMIT };
+struct bw_control control = {
+	.send_level = BW_NO_LIMIT,
+	.newcomer_level = BW_NO_LIMIT,
+	.window_level = BW_NO_LIMIT,
+};
 
 /* The connections' records, by socket cookie. */
 struct {

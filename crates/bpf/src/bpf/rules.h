@@ -107,6 +107,14 @@ BW_FN __u64 bw_bound_of(const volatile struct bw_config *c, struct bw_flow *f)
 	return bw_bound_observe(&f->bound, &x);
 }
 
+/* The memory that a connection may hold: by its order, or as all may, or as newcomers may. */
+BW_FN __u64 bw_limit_of(const volatile struct bw_control *all, const struct bw_order *order, const struct bw_flow *f)
+{
+	if (order)
+		return order->limit;
+	return f->opened_at > all->newest_at ? bw_min(all->newcomer_level, all->send_level) : all->send_level;
+}
+
 /*
  * Decides the send buffer and the share. order: user space's demand and limit for this connection, or NULL. stale: user
  * space is gone. bound: the result of bw_bound_of() (memory).
@@ -115,7 +123,7 @@ BW_FN void bw_decide_send(struct bw_send_decision *d, const volatile struct bw_c
 			  const volatile struct bw_control *all, const struct bw_order *order, struct bw_flow *f,
 			  int stale, __u64 bound)
 {
-	__u64 limit = order ? order->limit : all->send_level;
+	__u64 limit = bw_limit_of(all, order, f);
 	struct bw_send_sample x = {
 		.cwnd = (__u64)f->cwnd * f->mss,
 		.mss = f->mss,

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bufwise_bpf::{Cgroup, Config, Engine, FlowState, Owned, ReceiveRule, SendRule, Shares};
 use bufwise_socket::options::{self, BufferLock};
-use bufwise_units::Bytes;
+use bufwise_units::{Bytes, Micros};
 
 use crate::support::{Connection, Netns, engine_on, in_turn, root, wait_for};
 
@@ -60,7 +60,8 @@ fn transfer_watched(
     (find(true), find(false))
 }
 
-const FREE: Shares = Shares { level: None, window: None, pressure: false };
+const FREE: Shares =
+    Shares { level: None, newcomer: None, newest_at: Micros::ZERO, window: None, pressure: false };
 
 #[test]
 fn root_observing_changes_nothing() {

@@ -11,7 +11,8 @@
 //!   additions of bufwise.
 //!
 //! Between two rounds a window may double several times. So no connection may outgrow the share it would have if all
-//! grew alike, even while the budget suffices; and a connection that starts between two rounds finds a bound already.
+//! grew alike, even while the budget suffices; and a connection that starts between two rounds finds a bound already: beside
+//! few others the part of one more, not what those have.
 //!
 //! If a share limits a sender, the kernel's side paces it, so that the share is kept (`bpf/socket.h`). A writer may
 //! always fill one buffer (`tcp_sendmsg()`), whose size follows the shares (`at_once.rs`): a budget with less than
@@ -44,6 +45,9 @@ const MODEST: Bytes = Bytes(8_192);
 const SWING: (u64, u64) = (4, 1);
 /// Number of connections expected to start before a sample finds them.
 const AT_ONCE: u64 = 4;
+/// Beside no more connections than this, idle ones included, newcomers find the part of one more instead of what the others may
+/// hold: on a near path a newcomer fills what it finds before a sample sees it. Beside more, samples may be too seldom for that.
+const FEW: usize = 256;
 /// A connection with an empty queue that was silent for this long is *at rest*: it takes no part until it sends again,
 /// and finds the bound of a newcomer then. Otherwise the idle connections of a web server would leave nothing to the busy.
 const LATELY: Micros = Micros(5_000_000);
@@ -182,8 +186,20 @@ impl ShareBook {
             | PolicyKind::Sobas => Share::Unlimited,
         };
         let level = Shares::from(share).level.map(|level| level.max(FLOOR));
-        let shares = Shares { level, window: None, pressure: self.is_pressed(held) };
+        let is_beside_few = level.is_some() && !self.policy.is_published() && all.len() <= FEW;
+        let shares = Shares {
+            level,
+            newcomer: is_beside_few.then(|| self.part_of_one_more(flows.len())),
+            newest_at: all.iter().map(|flow| flow.opened_at).max().unwrap_or_default(),
+            window: None,
+            pressure: self.is_pressed(held),
+        };
         Round { shares, orders: Vec::new(), asked: Asked { level, ..asked } }
+    }
+
+    /// Returns the part of one more among so many.
+    fn part_of_one_more(&self, others: usize) -> Bytes {
+        self.shared().scaled(1, AT_ONCE.max(others as u64 + 1)).max(FLOOR)
     }
 
     /// Returns the sum of these demands and the memory shared; all zero if the policy has no shares.
@@ -227,8 +243,8 @@ impl ShareBook {
             let of_each = flows.iter().zip(claims).zip(proportional_with_growth(demands, shared));
             of_each.map(|((flow, claim), limit)| (flow.cookie, claim.order(limit))).collect()
         };
-        let newcomer = shared.scaled(1, AT_ONCE.max(senders.len() as u64 + 1)).max(FLOOR);
-        (Shares { level: Some(newcomer), window: None, pressure: self.is_pressed(held) }, orders)
+        let level = Some(self.part_of_one_more(senders.len()));
+        (Shares { level, pressure: self.is_pressed(held), ..Shares::default() }, orders)
     }
 
     /// SABT as published: whole packets, and the mean window without room for its swings. A newcomer has an equal

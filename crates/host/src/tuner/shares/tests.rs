@@ -49,7 +49,7 @@ fn abt_bounds_the_large_and_meets_the_small() {
     let mut book = ShareBook::new(PolicyKind::Abt, Bytes(375_000), Bytes::ZERO);
     let flows = [flow(1, 10_000), flow(2, 100_000), flow(3, 400_000)];
     let round = book.round(&flows, Bytes(100_000), NOW);
-    assert_eq!(round.shares, Shares { level: Some(Bytes(140_000)), pressure: false, ..Shares::default() });
+    assert_eq!((round.shares.level, round.shares.pressure), (Some(Bytes(140_000)), false));
     assert!(round.orders.is_empty());
     assert!(book.round(&flows, Bytes(375_001), NOW).shares.pressure);
 }
@@ -209,6 +209,24 @@ fn sabt_as_published_orders_whole_packets_and_knows_no_pressure() {
         NOW,
     );
     assert!(enough.orders.iter().all(|(_, order)| order.limit.is_none()), "what it demands, and no more");
+}
+
+#[test]
+fn newcomers_beside_few_find_the_part_of_one_more() {
+    let budget = Bytes(1_000_000);
+    let round = |policy, number: u64| {
+        let busy = |cookie| FlowState { opened_at: Micros(cookie), ..flow(cookie, 1_000_000) };
+        let flows: Vec<FlowState> = (1..=number).map(busy).collect();
+        ShareBook::new(policy, budget, Bytes::ZERO).round(&flows, Bytes::ZERO, NOW).shares
+    };
+    for policy in [PolicyKind::Abt, PolicyKind::Eq, PolicyKind::Fit] {
+        let one = round(policy, 1);
+        let bounds = (one.level, one.newcomer, one.newest_at);
+        assert_eq!(bounds, (Some(Bytes(800_000)), Some(Bytes(200_000)), Micros(1)), "{policy}");
+        assert_eq!(round(policy, 9).newcomer, Some(Bytes(80_000)), "{policy}");
+        assert_eq!([256, 257].map(|number| round(policy, number).newcomer.is_some()), [true, false]);
+    }
+    assert_eq!(round(PolicyKind::AbtPublished, 1).newcomer, None);
 }
 
 #[test]
