@@ -67,10 +67,11 @@ pub struct Order {
 impl Shares {
     /// Converts to the structure that the rules read, with a heartbeat at the present time.
     pub(crate) fn control(self) -> bw_control {
+        let send_level = self.level.map_or(NO_LIMIT, |level| level.0);
         bw_control {
             heartbeat_ns: now().0.saturating_mul(1_000),
-            send_level: self.level.map_or(NO_LIMIT, |level| level.0),
-            newcomer_level: self.newcomer.map_or(NO_LIMIT, |level| level.0),
+            send_level,
+            newcomer_level: self.newcomer.map_or(send_level, |newcomer| newcomer.0.min(send_level)),
             newest_at: self.newest_at.0,
             window_level: self.window.map_or(NO_LIMIT, |window| window.0),
             pressure: self.pressure.into(),

@@ -44,7 +44,7 @@ fn a_record_is_due_once_16_kb_have_moved_in_one_direction() {
 
 #[test]
 fn a_record_is_due_at_once_if_memory_is_short_or_a_share_less_than_a_buffer() {
-    let with_level = |send_level| bw_control { send_level, ..control() };
+    let with_level = |level| bw_control { send_level: level, newcomer_level: level, ..control() };
     let with_window = |window_level| bw_control { window_level, ..control() };
     assert!(is_due(&bw_control { pressure: 1, ..control() }, &NEW));
     // Right after ESTABLISHED the kernel enlarges the send buffer.

@@ -1,11 +1,13 @@
 //! Tests, on the host, of single clauses of the send side's rules: `send.h`, `bound.h`, and the inputs that `rules.h`
 //! takes from a connection's record. A clause that is deleted or inverted fails a test (`scripts/mutants`).
 
+use bufwise_units::Bytes;
 use proptest::prelude::*;
 
 use crate::abi::{bw_abt, bw_bound, bw_config, bw_control, bw_fit, bw_flow, bw_order};
 use crate::config::{ReceiveRule, SendRule};
 use crate::differential::{BoundSample, SendBounds, SendSample, bound_of, pace, send_target};
+use crate::engine::Shares;
 use crate::judged::{config, control};
 use crate::judged_roof::{self, Sample as FitSample};
 use crate::rules::{self, NONE, SendDecision};
@@ -276,7 +278,11 @@ fn a_connection_that_is_newer_than_the_last_samples_newest_has_a_newcomers_share
         rules::decide_send(&config(SendRule::Abt, ReceiveRule::Kernel), &all, order, &mut flow, false).share
     };
     assert_eq!([7, 8].map(|opened_at| share(None, 20_000, opened_at)), [30_000, 10_000]);
-    assert_eq!(share(None, NONE, 8), 30_000);
+    let told = |newcomer| {
+        let shares = Shares { level: Some(Bytes(60_000)), newcomer, ..Shares::default() };
+        share(None, shares.control().newcomer_level, 8)
+    };
+    assert_eq!([None, Some(Bytes(20_000)), Some(Bytes(80_000))].map(told), [30_000, 10_000, 30_000]);
     let order = bw_order { demand: 0, limit: 50_000 };
     assert_eq!(share(Some(&order), 20_000, 8), 25_000);
 }

@@ -487,7 +487,7 @@ fn steps_double_with_ramps_that_show_room_and_halve_with_a_loss() {
     {
         assert_eq!(shows(&mut room, with(doublings), out_of_order, now), next, "after {doublings}");
     }
-    // What was forgotten begins anew.
+    // Ten minutes later the peer is as one that was never seen.
     let mut room = bw_room { taken_at: now, doublings: 2, ..bw_room::default() };
     assert_eq!(shows(&mut room, with(0), 0, now + TEN_MINUTES + 1), 1);
 }

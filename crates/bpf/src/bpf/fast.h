@@ -109,7 +109,7 @@ BW_FN int bw_is_record_due(const volatile struct bw_config *c, const volatile st
 {
 	if (v->acked >= c->record_after || v->received >= c->record_after || all->pressure)
 		return 1;
-	return bw_min(all->send_level, all->newcomer_level) < bw_max(v->sndbuf, BW_INITIAL_SNDBUF) || bw_is_window_short(all, v->rcvbuf);
+	return all->newcomer_level < bw_max(v->sndbuf, BW_INITIAL_SNDBUF) || bw_is_window_short(all, v->rcvbuf);
 }
 
 /* Whether the queue has become empty, or has changed by more than a factor of two and one buffer. */

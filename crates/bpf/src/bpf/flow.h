@@ -72,7 +72,10 @@ struct bw_control {
 	__u64 heartbeat_ns;
 	/* Memory that every connection may hold in its send buffer; BW_NO_LIMIT: no bound. */
 	__u64 send_level;
-	/* The same for connections that were found later than newest_at (us), when the last sample's newest was. */
+	/*
+	 * The same for connections that were found later than newest_at (us), when the last sample's newest was found: no more than
+	 * send_level.
+	 */
 	__u64 newcomer_level;
 	__u64 newest_at;
 	/* Largest window of any connection (payload); BW_NO_LIMIT: no bound. */

@@ -11,7 +11,7 @@
  * as without knowledge, which is what slow start needs. A segment out of order in a ramp halves its steps, and they do not grow
  * for BW_ROOM_CAREFUL.
  *
- * Properties kept: steps are never longer than slow start's. A peer changes the entry of its own address alone.
+ * Properties kept: the sender's slow start bounds what the steps allow. A peer changes the entry of its own address alone.
  */
 #ifndef BUFWISE_PEERS_H
 #define BUFWISE_PEERS_H

@@ -112,7 +112,7 @@ BW_FN __u64 bw_limit_of(const volatile struct bw_control *all, const struct bw_o
 {
 	if (order)
 		return order->limit;
-	return f->opened_at > all->newest_at ? bw_min(all->newcomer_level, all->send_level) : all->send_level;
+	return f->opened_at > all->newest_at ? all->newcomer_level : all->send_level;
 }
 
 /*

@@ -9,8 +9,8 @@ use crate::history;
 
 /// Pause between two samples. Newcomers should not wait for the next round of shares, so samples are more frequent
 /// than rounds if they are cheap: the pause is at least `LOOK`, and `LOOK_REST` times the duration of the previous
-/// sample (a third of a percent of a processor), but no longer than a round; while little changes, no longer than `CALM`, the
-/// history's interval, whose moments come from samples, or what a sample of some 100,000 connections takes.
+/// sample (a third of a percent of a processor), but no longer than a round; while little changes, no longer than `CALM`, which
+/// is enough for a sample of 100,000 connections (0.1 s), and three intervals of the history, whose moments come from samples.
 const LOOK: Micros = Micros::from_millis(100);
 const LOOK_REST: u64 = 300;
 const CALM: Micros = history::INTERVAL.times(3);
@@ -131,7 +131,7 @@ impl Due {
         let longest = if calm { CALM } else { interval };
         self.look = began + LOOK.max(took.times(LOOK_REST)).min(longest);
         self.beat = now + BEAT;
-        // The history's next moment, not the one after it, if it is not far too early.
+        // The history's next moment, not the one after it, if half of the pause is over by then.
         let pause = self.look.since(began);
         if self.look > self.record && self.record.since(began) > pause.scaled(1, 2) {
             self.look = self.record;

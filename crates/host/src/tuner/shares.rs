@@ -5,7 +5,8 @@
 //! - ABT: max-min fair over the network targets (Semke 1998, appendix A), twice a second.
 //! - SABT: in proportion to the demands of the throughput equation (Matsuo, section 2.2), every second. The equation
 //!   gives the mean window; the memory that is left goes to its swings, up to four times the demand: random losses let the
-//!   window swing to twice its mean, and recovery needs twice the window (Semke 1998, section 2.2.1). If there is less than 64 KB for each busy connection, SABT shares as ABT does.
+//!   window swing to twice its mean, and recovery needs twice the window (Semke 1998, section 2.2.1). If there is less than
+//!   64 KB for each busy connection, SABT shares as ABT does.
 //! - EQ: the same for all.
 //! - `abt:published`, `sabt:published`: the papers' rules alone, over the whole budget. All further rules below are
 //!   additions of bufwise.

@@ -226,6 +226,20 @@ mod tests {
     }
 
     #[test]
+    fn who_is_earlier_depends_on_the_two_alone() {
+        let judged = |own: [f64; 2], other: [f64; 2]| {
+            let cases: Vec<CaseResult> = (0..2)
+                .map(|at| case("c", &[("own", own[at]), ("other", other[at]), ("beside", 1e9)]))
+                .collect();
+            let target = Target::new("own", Quantity::GoodputBps, Bound::EarlierThan(0.95, "other"));
+            earlier(&target, 0.95, "other", &cases).met
+        };
+        assert_eq!(judged([95.0, 99.0], [94.0, 100.0]), Some(true));
+        assert_eq!(judged([94.0, 99.0], [94.0, 100.0]), Some(false), "both at once");
+        assert_eq!(judged([94.0, 94.0], [94.0, 100.0]), Some(false), "never");
+    }
+
+    #[test]
     fn bounds_hold_at_the_limit_and_not_beyond() {
         for (bound, met, missed) in [
             (Bound::AtLeast(10.0), 10.0, 9.9),

@@ -53,8 +53,9 @@ impl Plain {
         }
         let shared = self.budget.scaled(SHARED.0, SHARED.1);
         let senders: Vec<&FlowState> = all.iter().filter(|one| is_ours(one)).collect();
-        let busy = senders.iter().filter(|one| one.sample.send_queued.0 > 0).count() as u64;
-        let limits = if busy > 0 && shared.0 / busy < NEWCOMER.0 {
+        // Where nobody is busy there may soon be one.
+        let busy = senders.iter().filter(|one| one.sample.send_queued.0 > 0).count().max(1) as u64;
+        let limits = if shared.0 / busy < NEWCOMER.0 {
             let windows: Vec<Bytes> = senders.iter().map(|one| by_window(one, NOW).times(OVERHEAD)).collect();
             let grown = with_room_to_grow(&senders, &windows, shared);
             let Share::Level(level) = max_min_with_newcomers(&grown, shared) else { unreachable!() };

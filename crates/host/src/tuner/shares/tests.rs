@@ -49,7 +49,9 @@ fn abt_bounds_the_large_and_meets_the_small() {
     let mut book = ShareBook::new(PolicyKind::Abt, Bytes(375_000), Bytes::ZERO);
     let flows = [flow(1, 10_000), flow(2, 100_000), flow(3, 400_000)];
     let round = book.round(&flows, Bytes(100_000), NOW);
-    assert_eq!((round.shares.level, round.shares.pressure), (Some(Bytes(140_000)), false));
+    let newest_at = flows[0].opened_at;
+    let (level, newcomer) = (Some(Bytes(140_000)), Some(Bytes(75_000)));
+    assert_eq!(round.shares, Shares { level, newcomer, newest_at, window: None, pressure: false });
     assert!(round.orders.is_empty());
     assert!(book.round(&flows, Bytes(375_001), NOW).shares.pressure);
 }
