@@ -26,7 +26,7 @@ pub(crate) use skeleton::types::{
 };
 pub(crate) use skeleton::types::{
     bw_config, bw_control, bw_flow, bw_match, bw_name, bw_network, bw_order, bw_ports, bw_room, bw_swept,
-    rodata,
+    bw_turnover, rodata,
 };
 pub(crate) use skeleton::{FlowSkel, FlowSkelBuilder, OpenFlowSkel};
 
@@ -41,14 +41,24 @@ pub(crate) struct BwRequest {
     pub(crate) unused: u32,
 }
 
+/// `enum bw_swept_state`: what is known of connections without a record.
+#[derive(Clone, Copy, Debug)]
+#[repr(u32)]
+pub(crate) enum SweptState {
+    NotSwept,
+    AllNew,
+    Swept,
+}
+
 /// `BW_LAYOUT`: the version of the structures.
-pub(crate) const LAYOUT: u32 = 13;
+pub(crate) const LAYOUT: u32 = 14;
 
 const _: () = assert!(size_of::<bw_flow>() == 1592);
-const _: () = assert!(size_of::<bw_config>() == 104);
+const _: () = assert!(size_of::<bw_config>() == 112);
 const _: () = assert!(size_of::<bw_control>() == 72);
 const _: () = assert!(size_of::<bw_swept>() == 40);
 const _: () = assert!(size_of::<bw_order>() == 16);
+const _: () = assert!(size_of::<bw_turnover>() == 16);
 const _: () = assert!(size_of::<bw_room>() == 24);
 const _: () = assert!(size_of::<BwRequest>() == 24);
 
@@ -81,5 +91,7 @@ unsafe impl Plain for bw_order {}
 unsafe impl Plain for bw_config {}
 // SAFETY: as above.
 unsafe impl Plain for bw_swept {}
+// SAFETY: as above.
+unsafe impl Plain for bw_turnover {}
 // SAFETY: as above.
 unsafe impl Plain for BwRequest {}

@@ -82,11 +82,14 @@ pub struct Config {
     pub idle: Micros,
     /// Payload of the buffers that a silent connection keeps.
     pub idle_size: Bytes,
-    /// Payload, sent or received, from which a new connection has a record ([`Config::SHORT`]); zero: each has one when
-    /// it is established. Records are late only after the first [`crate::Engine::sweep`] by the kernel's iterator; a
-    /// connection whose share is less than its buffers gets its record at once. Not for rules that measure the first
-    /// flights (`Fit`), nor for those with a fixed size.
+    /// Payload written, acknowledged or not, from which a new connection has a record ([`Config::SHORT`]); zero: each
+    /// has one when it is established. Records are late only after the first [`crate::Engine::sweep`] by the kernel's
+    /// iterator, or [`crate::Engine::expect_only_new`]; a connection whose share is less than its buffers gets its record
+    /// at once. Not for rules with a fixed size.
     pub record_after: Bytes,
+    /// The same for payload received: [`Config::SHORT`], or [`Config::TWO_SEGMENTS`] where the receive rule times the
+    /// first flight (`Fit`).
+    pub record_after_received: Bytes,
     /// Whether callbacks with data return at once, so that nothing is tuned: to measure the cost of an empty call.
     pub only_called: bool,
 }
@@ -95,6 +98,8 @@ impl Config {
     /// A connection that has moved less than this needs no record: no buffer or window that the kernel gives at first
     /// is smaller than its first two flights (`bpf/late.h`).
     pub const SHORT: Bytes = Bytes(16 << 10);
+    /// More than one full segment on Ethernet, less than two.
+    pub const TWO_SEGMENTS: Bytes = Bytes(2 << 10);
     /// Default of [`Config::idle`]: 2 s.
     pub const IDLE: Micros = Micros(2_000_000);
     /// Default of [`Config::idle_size`]: the payload of Linux's initial receive buffer (`tcp_rmem`).
@@ -136,6 +141,7 @@ impl Default for Config {
             idle: Self::IDLE,
             idle_size: Self::IDLE_SIZE,
             record_after: Bytes::ZERO,
+            record_after_received: Bytes::ZERO,
             only_called: false,
         }
     }
@@ -163,6 +169,7 @@ impl From<&Config> for bw_config {
             stale_ns: config.stale.0.saturating_mul(1_000),
             idle: config.idle.0,
             record_after: config.record_after.0,
+            record_after_received: config.record_after_received.0,
         }
     }
 }

@@ -21,7 +21,7 @@ use bufwise_units::{Bytes, Micros};
 use libbpf_rs::{MapCore, MapFlags, RingBuffer, RingBufferBuilder};
 use nix::sys::stat::fstat;
 
-use crate::abi::{BwRequest, LAYOUT, Plain, bw_control, bw_order};
+use crate::abi::{BwRequest, LAYOUT, Plain, SweptState, bw_control, bw_order, bw_turnover};
 use crate::clock::now;
 use crate::config::Config;
 use crate::entries::Entries;
@@ -36,6 +36,7 @@ use crate::release::{self, Released};
 use crate::sweep::{Pass, Sweeper};
 use crate::swept::Swept;
 use crate::user_space::Records;
+use crate::version::sweeps_switch_callbacks_on;
 
 /// "No bound" in the kernel's structures.
 const NO_LIMIT: u64 = u64::MAX;
@@ -250,12 +251,27 @@ impl Engine {
         let pass = Pass { maps: &self.maps, all: &self.said, roots, others: &self.yielded, is_own };
         let swept = sweeper.sweep(netns, &pass);
         // A connection without a record is new from now on, unless user space sizes such connections.
-        let all = bw_control { swept: (swept.is_ok() && sweeper.is_complete()).into(), ..self.said };
+        let is_known = swept.is_ok() && sweeper.is_complete();
+        let state = match is_known {
+            false => SweptState::NotSwept,
+            true if sweeps_switch_callbacks_on() => SweptState::Swept,
+            true => SweptState::AllNew,
+        };
+        let all = bw_control { swept: state as u32, ..self.said };
         self.sweeper = Some(sweeper);
         if all.swept != self.said.swept {
             self.say(all)?;
         }
         swept
+    }
+
+    /// Tells the programs that none of their cgroups' connections is older than they are, as in a cgroup that was just
+    /// made: records may be late ([`Config::record_after`]).
+    ///
+    /// # Errors
+    /// [`EngineError::Map`] with the kernel's answer.
+    pub fn expect_only_new(&mut self) -> Result<(), EngineError> {
+        self.say(bw_control { swept: SweptState::AllNew as u32, ..self.said })
     }
 
     /// Sizes the connections for which the kernel makes no callbacks; call this several times a second. It does
@@ -340,9 +356,22 @@ impl Engine {
     /// # Errors
     /// [`EngineError::Map`] with the kernel's answer.
     pub fn turnover(&self) -> Result<u64, EngineError> {
+        Ok(self.counts()?.changes)
+    }
+
+    /// Returns how many connections since the programs were loaded had no record, for they moved less than
+    /// [`Config::record_after`] says; those still open are among them.
+    ///
+    /// # Errors
+    /// [`EngineError::Map`] with the kernel's answer.
+    pub fn unrecorded(&self) -> Result<u64, EngineError> {
+        Ok(self.counts()?.unrecorded)
+    }
+
+    fn counts(&self) -> Result<bw_turnover, EngineError> {
         let value = self.maps.turnover.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY);
-        let value = value.map_err(failed("reading the turnover"))?;
-        Ok(value.and_then(|value| value.try_into().ok()).map_or(0, u64::from_ne_bytes))
+        let value = value.map_err(failed("reading the counts"))?;
+        Ok(value.as_deref().and_then(bw_turnover::read).unwrap_or_default())
     }
 
     /// Returns the records of all connections, for [`Engine::inherit`] of another engine.

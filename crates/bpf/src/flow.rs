@@ -36,7 +36,8 @@ pub struct Owned {
 pub struct Origin {
     /// It existed before the programs; the end that opened it is then unknown.
     pub adopted: bool,
-    /// Bytes acknowledged when it was found; subtract them from the current count for the bytes since.
+    /// Bytes acknowledged when it was found; subtract them from the current count for the bytes since. A connection whose
+    /// record is late has moved a little by then.
     pub acked: Bytes,
     /// Bytes received when it was found.
     pub received: Bytes,

@@ -3,6 +3,8 @@
 #![expect(unsafe_code, reason = "calls C")]
 
 use crate::abi::{bw_config, bw_control};
+use bufwise_units::Bytes;
+
 use crate::config::{Config, ReceiveRule, SendRule};
 use crate::judged::{config, control};
 
@@ -10,14 +12,14 @@ use crate::judged::{config, control};
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 struct Newcomer {
-    acked: u64,
+    written: u64,
     received: u64,
     sndbuf: u32,
     rcvbuf: u32,
 }
 
 /// As the kernel makes it on Ethernet: nothing moved, both buffers at their first size.
-const NEW: Newcomer = Newcomer { acked: 0, received: 0, sndbuf: 87_040, rcvbuf: 131_072 };
+const NEW: Newcomer = Newcomer { written: 0, received: 0, sndbuf: 87_040, rcvbuf: 131_072 };
 
 unsafe extern "C" {
     fn bufwise_is_record_due(
@@ -28,17 +30,32 @@ unsafe extern "C" {
 }
 
 fn is_due(all: &bw_control, newcomer: &Newcomer) -> bool {
-    let config = bw_config { record_after: Config::SHORT.0, ..config(SendRule::Abt, ReceiveRule::Sobas) };
+    is_due_after(Config::SHORT, all, newcomer)
+}
+
+fn is_due_after(received: Bytes, all: &bw_control, newcomer: &Newcomer) -> bool {
+    let config = bw_config {
+        record_after: Config::SHORT.0,
+        record_after_received: received.0,
+        ..config(SendRule::Abt, ReceiveRule::Sobas)
+    };
     // SAFETY: the structures are those of flow.h and fast.h, and outlive the call.
     unsafe { bufwise_is_record_due(&raw const config, all, newcomer) != 0 }
 }
 
 #[test]
 fn a_record_is_due_once_16_kb_have_moved_in_one_direction() {
-    for (acked, received, due) in
+    for (written, received, due) in
         [(0, 0, false), (16_383, 16_383, false), (16_384, 0, true), (0, 16_384, true)]
     {
-        assert_eq!(is_due(&control(), &Newcomer { acked, received, ..NEW }), due, "{acked}, {received}");
+        assert_eq!(is_due(&control(), &Newcomer { written, received, ..NEW }), due, "{written}, {received}");
+    }
+}
+
+#[test]
+fn a_receiver_that_times_the_first_flight_has_its_record_with_the_second_segment() {
+    for (received, due) in [(1_448, false), (2_896, true)] {
+        assert_eq!(is_due_after(Config::TWO_SEGMENTS, &control(), &Newcomer { received, ..NEW }), due);
     }
 }
 

@@ -64,6 +64,7 @@ mod sweep;
 mod swept;
 mod user;
 mod user_space;
+mod version;
 mod watched;
 
 pub use cgroup::{Cgroup, CgroupError, PREFIX as RUN_PREFIX};
@@ -86,3 +87,4 @@ pub use program::ProgramInfo;
 pub use release::{Released, release};
 pub use swept::Swept;
 pub use user::UserEngine;
+pub use version::{kernel_version, sweeps_switch_callbacks_on};

@@ -125,7 +125,15 @@ impl RunArgs {
         drop(cgroup);
         let status = status?;
         let command = self.command;
-        let report = watch.finish(Ended { engine: kind, engine_reason, command, status, elapsed });
+        let connections_of_little = watch.of_little();
+        let report = watch.finish(Ended {
+            engine: kind,
+            engine_reason,
+            connections_of_little,
+            command,
+            status,
+            elapsed,
+        });
         if let Some(json) = &self.json {
             output::json(json, &report)?;
         }
@@ -136,7 +144,7 @@ impl RunArgs {
 
 /// Returns the engine's configuration for the policies of `run`; `check` tests whether it can be loaded.
 pub(crate) fn default_engine_config() -> bufwise_host::Result<bufwise_bpf::Config> {
-    Ok(Plan::new(Choice::OF_RUN, Asked::default())?.engine_config())
+    Ok(Plan::new(Choice::OF_RUN, Asked::default())?.run_config())
 }
 
 fn not_started(error: &command::StartError) -> Failure {

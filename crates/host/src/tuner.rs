@@ -13,12 +13,16 @@ mod windows;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use bufwise_bpf::{Engine, EngineError, FlowState, Order, Released, Request, Shares, UserEngine, now};
+use bufwise_bpf::{
+    Engine, EngineError, FlowState, Order, Released, Request, Shares, UserEngine, now,
+    sweeps_switch_callbacks_on,
+};
 use bufwise_socket::diag::Connection;
 use bufwise_socket::options::{self, OptionError};
 use bufwise_units::{Bytes, Micros};
 
 use crate::error::Result;
+use crate::netns;
 use books::{Books, Bounds};
 use plan::Plan;
 
@@ -187,6 +191,18 @@ impl Tuner {
         Ok(self.engine.flows()?)
     }
 
+    /// Returns the number of connections that have moved so little that they have no record; none with the engine in
+    /// user space.
+    ///
+    /// # Errors
+    /// The engine cannot be read.
+    pub fn of_little(&self) -> Result<u64> {
+        match &self.engine {
+            RunEngine::Kernel(engine) => Ok(engine.unrecorded()?),
+            RunEngine::User(_) => Ok(0),
+        }
+    }
+
     /// Returns the connections as the engine has just sampled them; `None`: the caller must use socket diagnostics.
     #[must_use]
     pub fn connections(&self) -> Option<Vec<Connection>> {
@@ -230,6 +246,20 @@ impl Tuner {
             RunEngine::Kernel(_) => None,
             RunEngine::User(engine) => Some(engine.next_at()),
         }
+    }
+
+    /// Sweeps the connections of this process's network namespace: silent ones give back what they do not need, and
+    /// receivers of little may rest. Does nothing with the engine in user space, or where a sweep cannot wake them.
+    ///
+    /// # Errors
+    /// The engine's answer.
+    pub fn sweep(&mut self) -> Result<()> {
+        if let RunEngine::Kernel(engine) = &mut self.engine
+            && sweeps_switch_callbacks_on()
+        {
+            engine.sweep(netns::own()?.file.as_fd())?;
+        }
+        Ok(())
     }
 
     /// Returns a descriptor that is readable when the kernel's side requests sizes.

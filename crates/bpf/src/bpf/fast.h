@@ -86,9 +86,12 @@ struct bw_fast_view {
 	__u32 app_limited;
 };
 
-/* A connection without a record, read from its socket: payload so far, and the limits of both buffers (memory). */
+/*
+ * A connection without a record, read from its socket: payload that the application has written (acknowledged, under way
+ * and waiting), and received so far; the limits of both buffers (memory).
+ */
 struct bw_newcomer {
-	__u64 acked;
+	__u64 written;
 	__u64 received;
 	__u32 sndbuf;
 	__u32 rcvbuf;
@@ -101,13 +104,13 @@ BW_FN int bw_is_window_short(const volatile struct bw_control *all, __u64 rcvbuf
 }
 
 /*
- * Whether a new connection needs a record: it has moved config.record_after in one direction, or a share is less than a
- * buffer that the kernel gives it.
+ * Whether a new connection needs a record: it moves config.record_after in one direction, or a share is less than a buffer
+ * that the kernel gives it.
  */
 BW_FN int bw_is_record_due(const volatile struct bw_config *c, const volatile struct bw_control *all,
 			   const struct bw_newcomer *v)
 {
-	if (v->acked >= c->record_after || v->received >= c->record_after || all->pressure)
+	if (v->written >= c->record_after || v->received >= c->record_after_received || all->pressure)
 		return 1;
 	return all->newcomer_level < bw_max(v->sndbuf, BW_INITIAL_SNDBUF) || bw_is_window_short(all, v->rcvbuf);
 }

@@ -36,6 +36,7 @@ static void on_established(struct bpf_sock_ops *ctx, bool initiator)
 		return;
 	if (is_late() && !is_record_due(tp)) {
 		take(ctx);
+		count_unrecorded(1);
 		bpf_sock_ops_cb_flags_set(ctx, ctx->bpf_sock_ops_cb_flags | callbacks_before_record());
 		return;
 	}
@@ -47,9 +48,7 @@ static void on_established(struct bpf_sock_ops *ctx, bool initiator)
 	take(ctx);
 	f->initiator = initiator;
 	f->state = BPF_TCP_ESTABLISHED;
-	bpf_sock_ops_cb_flags_set(ctx, ctx->bpf_sock_ops_cb_flags | wanted_callbacks());
-	if (config.send_rule == BW_SEND_FIT)
-		watch_acknowledgements(ctx, true);
+	bpf_sock_ops_cb_flags_set(ctx, ctx->bpf_sock_ops_cb_flags | callbacks_at_start());
 	if (config.small_document)
 		welcome_document(ctx, f);
 	/* The kernel's initial buffer, 87 KB by default, may exceed the share. */

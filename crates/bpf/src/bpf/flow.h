@@ -22,7 +22,7 @@
 #include "sobas.h"
 
 /* Version of the layout. Raise it when a field of bw_flow moves: programs left behind may be of another version. */
-#define BW_LAYOUT 13
+#define BW_LAYOUT 14
 
 /* Configuration, constant once the programs are loaded. */
 struct bw_config {
@@ -60,10 +60,21 @@ struct bw_config {
 	/* 1: ABT and SABT as published: cwnd counts, used or not; no bound, no pacing, no room for last buffers. */
 	__u32 published;
 	/*
-	 * Payload, sent or received, from which a new connection has a record (late.h); 0: each has one when it is
-	 * established.
+	 * Payload from which a new connection has a record (late.h): written, or received. record_after 0: each has one when it
+	 * is established.
 	 */
 	__u64 record_after;
+	__u64 record_after_received;
+};
+
+/* What is known of connections without a record. */
+enum bw_swept_state {
+	/* They may be older than the programs. */
+	BW_NOT_SWEPT,
+	/* They are new, for their cgroup is, or a sweep has met those that are older. */
+	BW_ALL_NEW,
+	/* The same, and sweeps come that can switch callbacks on again. */
+	BW_SWEPT,
 };
 
 /* Control data, written by user space several times a second. */
@@ -93,8 +104,16 @@ struct bw_control {
 	 * the owner is killed meanwhile, the next start finds the records through them.
 	 */
 	__u32 resting;
-	/* 1: a sweep has met the existing connections, so that one without a record is new (late.h). */
+	/* enum bw_swept_state. */
 	__u32 swept;
+};
+
+/* Counts since the programs were loaded. */
+struct bw_turnover {
+	/* Records made, and connections with a record that have closed; user space looks again if that grows fast. */
+	__u64 changes;
+	/* Connections that moved too little to get a record (late.h), open or closed. */
+	__u64 unrecorded;
 };
 
 /* Demand and limit of one connection, where user space sets them apart from the common level. */
@@ -231,7 +250,7 @@ struct bw_flow {
 	__u32 adopted;
 	/* BW_SEND_LOCK, BW_RECEIVE_LOCK: buffers given back since the connection last moved data. */
 	__u32 given_back;
-	/* Adopted: bytes acknowledged and received by then. */
+	/* Bytes acknowledged and received when the record was made. */
 	__u64 base_acked;
 	__u64 base_received;
 	/* When the sweep last met the connection, all bytes moved by then, and when the last of them moved. */
@@ -266,7 +285,7 @@ struct bw_request {
 };
 
 _Static_assert(sizeof(struct bw_flow) == 1592, "the Rust twin has 1592 bytes");
-_Static_assert(sizeof(struct bw_config) == 104, "the Rust twin has 104 bytes");
+_Static_assert(sizeof(struct bw_config) == 112, "the Rust twin has 112 bytes");
 _Static_assert(sizeof(struct bw_control) == 72, "the Rust twin has 72 bytes");
 _Static_assert(sizeof(struct bw_order) == 16, "the Rust twin has 16 bytes");
 _Static_assert(sizeof(struct bw_swept) == 40, "the Rust twin has 40 bytes");

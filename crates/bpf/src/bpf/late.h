@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /*
- * Makes the record of a new connection late: once it has moved some payload.
+ * Makes the record of a new connection late: once it moves more than a little payload.
  *
  * Problem: most connections of a web server move some KB and end. The record costs more than their other callbacks
  * together: it is allocated, filled, read by user space, and deleted. And no size of a buffer helps such a connection:
@@ -8,12 +8,18 @@
  *   two such windows. So until 16 KB are acknowledged, which takes the second round trip, no send buffer limits the
  *   rate.
  * - Receiver: the first window offered is 64 KB.
- * So config.record_after is 16 KB where user space has chosen this, and 0 for rules that need the first flights.
+ * So config.record_after is 16 KB where user space has chosen this, and 0 for rules that need every connection.
+ *
+ * fit times the segments of the first flights:
+ * - Sender: a connection that writes less than an initial window has one flight. What is written and not yet acknowledged
+ *   counts, so one that writes more has its record while the first flight is under way.
+ * - Receiver: how much will come is not known. config.record_after_received is two segments then; a train needs more.
  *
  * Until then a connection has no entry in any map and no storage in its socket, and its callbacks end at a comparison
  * (fast.h). The record is made by the first callback that finds it due, or by a sweep once the connection is silent.
+ * turnover counts the connections that have none.
  *
- * Terms: a connection is *due* if it has moved config.record_after, or if a share is less than its buffers.
+ * Terms: a connection is *due* if it moves config.record_after, or if a share is less than its buffers.
  *
  * Properties kept: each connection belongs to one bufwise, as in nearer.h: it is taken when it is established, before
  * it is known whether there will be room for its record. Until a sweep has met the connections from before, records are
@@ -33,7 +39,7 @@ static bool is_late(void)
 static bool is_record_due(const struct tcp_sock *tp)
 {
 	const struct bw_newcomer newcomer = {
-		.acked = tp->bytes_acked,
+		.written = tp->bytes_acked + (tp->write_seq - tp->snd_una),
 		.received = tp->bytes_received,
 		.sndbuf = tp->inet_conn.icsk_inet.sk.sk_sndbuf,
 		.rcvbuf = tp->inet_conn.icsk_inet.sk.sk_rcvbuf,
@@ -46,6 +52,12 @@ static bool is_record_due(const struct tcp_sock *tp)
 static int callbacks_before_record(void)
 {
 	return wanted_callbacks() & ~BPF_SOCK_OPS_STATE_CB_FLAG;
+}
+
+/* The callbacks of a connection that begins. */
+static int callbacks_at_start(void)
+{
+	return wanted_callbacks() | (config.send_rule == BW_SEND_FIT ? BPF_SOCK_OPS_PARSE_ALL_HDR_OPT_CB_FLAG : 0);
 }
 
 /* Makes the record, unless a sweep has, or the connection is a nearer program's. */
@@ -61,8 +73,12 @@ static void make_record(struct bpf_sock_ops *ctx, struct tcp_sock *tp)
 		if (!f)
 			return;
 		go_on_from_autotuning(f, tp);
+		count_unrecorded(-1);
+		/* At a round trip the acknowledgement that has just come is fit's first. */
+		if (ctx->op == BPF_SOCK_OPS_RTT_CB)
+			f->acknowledged_at = tp->tcp_mstamp;
 	}
-	bpf_sock_ops_cb_flags_set(ctx, ctx->bpf_sock_ops_cb_flags | wanted_callbacks());
+	bpf_sock_ops_cb_flags_set(ctx, ctx->bpf_sock_ops_cb_flags | callbacks_at_start());
 }
 
 /* Whether a process still has the connection, so that it may move more data. */
@@ -91,7 +107,7 @@ static struct bw_fast *figures_of(struct bpf_sock_ops *ctx, struct bpf_sock *sk,
 	/* Without a record, the sample finds that out and marks the connection. */
 	fast = fast_of(sk);
 	if (fast)
-		fast->received = bw_min(tp->bytes_received, config.record_after);
+		fast->received = bw_min(tp->bytes_received, config.record_after_received);
 	return fast;
 }
 

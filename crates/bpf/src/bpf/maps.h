@@ -98,12 +98,12 @@ struct {
 	__type(value, struct bw_room);
 } rooms SEC(".maps");
 
-/* Number of records made and of connections closed since the load; user space looks again if that grows fast. */
+/* Counts since the load. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, __u64);
+	__type(value, struct bw_turnover);
 } turnover SEC(".maps");
 
 /* Counts of the running sweep. */
@@ -123,10 +123,20 @@ static bool is_stale(__u64 now)
 static void count_turnover(void)
 {
 	__u32 zero = 0;
-	__u64 *count = bpf_map_lookup_elem(&turnover, &zero);
+	struct bw_turnover *count = bpf_map_lookup_elem(&turnover, &zero);
 
 	if (count)
-		__sync_fetch_and_add(count, 1);
+		__sync_fetch_and_add(&count->changes, 1);
+}
+
+/* Notes a new connection without a record (1), or that one has got it (-1). */
+static void count_unrecorded(__s64 change)
+{
+	__u32 zero = 0;
+	struct bw_turnover *count = bpf_map_lookup_elem(&turnover, &zero);
+
+	if (count)
+		__sync_fetch_and_add(&count->unrecorded, change);
 }
 
 static struct bw_fast *fast_of(struct bpf_sock *sk)

@@ -99,6 +99,8 @@ static struct bw_flow *remember(__u64 cookie, struct tcp_sock *tp, __u64 now)
 	f->state = sk->__sk_common.skc_state;
 	f->rcv_wscale = BPF_CORE_READ_BITFIELD(tp, rx_opt.rcv_wscale);
 	sample(f, tp, now);
+	f->base_acked = f->bytes_acked;
+	f->base_received = f->bytes_received;
 	f->netns = sk->__sk_common.skc_net.net->ns.inum;
 	f->inode = inode_of(sk);
 	f->program_groups = groups_of_program(tp);

@@ -6,12 +6,12 @@
  * connection that carries requests and small answers more than the rest of bufwise, and such a connection needs no
  * window but the first.
  *
- * Rule, where records are late (late.h): what has been received since the last round trip as a sender is *little* up to
+ * Rule, where records are late (late.h) and sweeps switch callbacks on: what has been received since the last round trip as a sender is *little* up to
  * an initial window. A connection that has received little keeps the kernel's window. After BW_ROUNDS_OF_LITTLE such
  * round trips it loses the callback; a round trip with more, or a sweep, switches it on again. Until then the
  * kernel's autotuning sizes the connection, which no buffer of ours has locked.
  *
- * Properties kept: a connection whose window is set never rests. A share that is less than the buffer is applied. The
+ * Properties kept: a connection whose window is set never rests, nor one for which fit has a window. A share that is less than the buffer is applied. The
  * flag of a program that reads TCP's options stays: it may be the one that writes them, too.
  */
 #ifndef BUFWISE_RESTING_H
@@ -31,7 +31,7 @@ static bool is_short(const struct tcp_sock *tp)
 /* Whether a receiver, after a sample, keeps the kernel's window. */
 static bool keeps_window(const struct bw_fast *fast, const struct bw_flow *f, const struct tcp_sock *tp)
 {
-	return config.record_after && !f->set_rcvbuf && !f->set_clamp && !is_short(tp) &&
+	return config.record_after && !f->set_rcvbuf && !f->set_clamp && !f->fit_window.window && !is_short(tp) &&
 	       !bw_is_more_than_little(fast, tp->bytes_received, tp->advmss);
 }
 
@@ -46,7 +46,7 @@ static void watch_or_rest(struct bpf_sock_ops *ctx, struct bw_fast *fast, struct
 	watch = bw_count_round(fast, tp->bytes_received, tp->advmss);
 	if (watch == BW_WATCH || is_short(tp))
 		flags |= wanted_callbacks();
-	else if (watch == BW_REST && !(flags & BW_READS_OPTIONS))
+	else if (watch == BW_REST && control.swept == BW_SWEPT && !(flags & BW_READS_OPTIONS))
 		flags &= ~BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG;
 	if (flags != ctx->bpf_sock_ops_cb_flags)
 		bpf_sock_ops_cb_flags_set(ctx, flags);

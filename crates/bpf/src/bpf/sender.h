@@ -141,12 +141,9 @@ static void on_rtt(struct bpf_sock_ops *ctx)
 		sample_sender(ctx, tp, fast);
 }
 
-static void watch_acknowledgements(struct bpf_sock_ops *ctx, bool watch)
+static void leave_acknowledgements(struct bpf_sock_ops *ctx)
 {
-	__u32 flags = ctx->bpf_sock_ops_cb_flags;
-
-	bpf_sock_ops_cb_flags_set(ctx, watch ? flags | BPF_SOCK_OPS_PARSE_ALL_HDR_OPT_CB_FLAG
-					     : flags & ~BPF_SOCK_OPS_PARSE_ALL_HDR_OPT_CB_FLAG);
+	bpf_sock_ops_cb_flags_set(ctx, ctx->bpf_sock_ops_cb_flags & ~BPF_SOCK_OPS_PARSE_ALL_HDR_OPT_CB_FLAG);
 }
 
 /*
@@ -169,7 +166,7 @@ static void on_acknowledgement(struct bpf_sock_ops *ctx)
 		return;
 	/* The flag was left by earlier programs with fit. */
 	if (config.send_rule != BW_SEND_FIT) {
-		watch_acknowledgements(ctx, false);
+		leave_acknowledgements(ctx);
 		return;
 	}
 	if (f->acknowledged_at) {
@@ -179,7 +176,7 @@ static void on_acknowledgement(struct bpf_sock_ops *ctx)
 			set_pace(ctx, f, &tp->inet_conn.icsk_inet.sk, send_rate(cookie));
 	}
 	if (!bw_is_fit_watching(f))
-		watch_acknowledgements(ctx, false);
+		leave_acknowledgements(ctx);
 	f->acknowledged_at = tp->tcp_mstamp;
 }
 

@@ -34,8 +34,6 @@ static struct bw_flow *adopt(__u64 cookie, struct tcp_sock *tp, __u64 now)
 		return NULL;
 	wake(tp);
 	f->adopted = 1;
-	f->base_acked = f->bytes_acked;
-	f->base_received = f->bytes_received;
 	go_on_from_autotuning(f, tp);
 	return f;
 }
@@ -44,9 +42,9 @@ static struct bw_flow *adopt(__u64 cookie, struct tcp_sock *tp, __u64 now)
  * Switches on the callbacks that an adopted connection, or one of earlier programs with other rules, lacks. False where
  * the kernel refuses: before Linux 6.12.
  */
-static bool ask_for_callbacks(struct tcp_sock *tp)
+static bool ask_for_callbacks(struct tcp_sock *tp, int wanted)
 {
-	int flags = tp->bpf_sock_ops_cb_flags | wanted_callbacks();
+	int flags = tp->bpf_sock_ops_cb_flags | wanted;
 
 	return flags == tp->bpf_sock_ops_cb_flags ||
 	       !bpf_setsockopt(tp, SOL_TCP, BW_TCP_CALLBACKS, &flags, sizeof(flags));
@@ -71,11 +69,14 @@ static struct bw_flow *take_in(struct bw_swept *count, struct sock_common *skc, 
 		if (bw_less(now, tp->tcp_mstamp) < BW_QUIET)
 			return NULL;
 		f = remember(cookie, tp, now);
-		if (f)
-			go_on_from_autotuning(f, tp);
+		if (!f)
+			return NULL;
+		go_on_from_autotuning(f, tp);
+		count_unrecorded(-1);
+		ask_for_callbacks(tp, callbacks_at_start());
 		return f;
 	}
-	if (!ask_for_callbacks(tp)) {
+	if (!ask_for_callbacks(tp, wanted_callbacks())) {
 		count->refused++;
 		return NULL;
 	}
@@ -164,7 +165,7 @@ int bufwise_sweep(struct bpf_iter__tcp *ctx)
 		f->inode = inode_of(&tp->inet_conn.icsk_inet.sk);
 	if (!is_connected(skc->skc_state))
 		return 0;
-	ask_for_callbacks(tp);
+	ask_for_callbacks(tp, wanted_callbacks());
 	if (is_idle(f, tp, now) && give_back(f, tp))
 		count->given_back++;
 	return 0;

@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use bufwise_bpf::kernel_version;
+
 use super::Point;
 use crate::figures::size;
 
@@ -33,17 +35,10 @@ fn release() -> String {
     fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned()
 }
 
-/// Returns the major and minor number of the running kernel.
-pub(super) fn numbers() -> Option<(u32, u32)> {
-    let release = release();
-    let mut numbers = release.split(['.', '-']).map(|part| part.parse().ok());
-    Some((numbers.next()??, numbers.next()??))
-}
-
 fn version() -> Point {
     let found = format!("Linux {}", release());
-    match numbers() {
-        Some(numbers) if numbers >= FIRST => Point::ok("kernel", found),
+    match kernel_version() {
+        Some(version) if version >= FIRST => Point::ok("kernel", found),
         Some(_) => {
             Point::limited("kernel", found, "bufwise is tried on Linux 5.10 and newer: see the lines below")
         }

@@ -4,13 +4,13 @@ use std::fs;
 use std::net::{TcpListener, UdpSocket};
 use std::os::fd::AsFd;
 
-use bufwise_bpf::{Cgroup, Engine, EngineError, reach};
+use bufwise_bpf::{Cgroup, Engine, EngineError, kernel_version, reach, sweeps_switch_callbacks_on};
 use bufwise_host::container;
 use bufwise_host::in_words;
 use bufwise_socket::diag::Diag;
 use bufwise_socket::options::{self, OptionError};
 
-use super::{Point, Status, kernel};
+use super::{Point, Status};
 use crate::run;
 
 pub(super) fn points() -> Vec<Point> {
@@ -92,8 +92,6 @@ fn attached(group: Option<Cgroup>, engine: Option<Engine>) -> Point {
     point
 }
 
-/// First kernel on which an iterator can enable the callbacks of a connection.
-const SWITCHES_CALLBACKS_ON: (u32, u32) = (6, 12);
 /// First kernel on which a program can set a window clamp.
 const SETS_CLAMPS: (u32, u32) = (5, 11);
 
@@ -105,7 +103,7 @@ fn existing_connections(engine: &mut Engine) -> Point {
     }
     let limit = match engine.adoption_limit() {
         Some(limit) => limit.to_owned(),
-        None if kernel::numbers().is_some_and(|numbers| numbers < SWITCHES_CALLBACKS_ON) => {
+        None if !sweeps_switch_callbacks_on() => {
             "sized from user space, five times a second: an iterator may not switch their callbacks on"
                 .to_owned()
         }
@@ -117,8 +115,8 @@ fn existing_connections(engine: &mut Engine) -> Point {
 /// Reports how receive windows are limited.
 fn clamps() -> Point {
     let name = "receive windows";
-    match kernel::numbers() {
-        Some(numbers) if numbers < SETS_CLAMPS => Point::limited(
+    match kernel_version() {
+        Some(version) if version < SETS_CLAMPS => Point::limited(
             name,
             "a program may not hold them (TCP_WINDOW_CLAMP): user space does, some milliseconds later",
             "use Linux 5.11 or newer",

@@ -79,8 +79,9 @@ pub(super) fn choose(wanted: Wanted, plan: &Plan) -> Result<Chosen> {
 fn in_the_kernel(plan: &Plan) -> Result<Chosen> {
     let cleared = leftovers::clear();
     let cgroup = Cgroup::create()?;
-    let mut engine = Engine::load(&plan.engine_config())?;
+    let mut engine = Engine::load(&plan.run_config())?;
     engine.attach(cgroup.as_fd())?;
+    engine.expect_only_new()?;
     let mut notes = match cleared {
         Ok(cleared) => {
             let lines = cleared.done.iter().chain(&cleared.failed);

@@ -9,6 +9,8 @@ use bufwise_socket::limit::Look;
 use bufwise_units::Micros;
 use serde::Serialize;
 
+use super::totals::Sum;
+
 /// Points kept per connection; when they are full, every second point is dropped and half as many are added.
 const POINTS: usize = 120;
 
@@ -43,29 +45,63 @@ pub(super) struct History {
     pub(super) queue: Queue,
 }
 
-/// The histories, by socket cookie; cookies grow with time.
+/// Connections that have ended whose histories are kept: those that lasted longest. Of twice as many, the others go into the
+/// sum, for a server has any number in its life.
+pub(super) const KEPT: usize = 1_000;
+
+/// The histories.
 #[derive(Debug, Default)]
 pub(super) struct Histories {
-    pub(super) all: BTreeMap<u64, History>,
+    /// By socket cookie; cookies grow with time.
+    pub(super) kept: BTreeMap<u64, History>,
+    /// The connections whose histories are not kept.
+    past: Sum,
+    /// Number of those kept that have ended.
+    ended: usize,
 }
 
 impl Histories {
     /// Adds the samples of `now`: the flows as the engine saw them last, and the present state of the sockets.
     pub(super) fn look(&mut self, flows: &[FlowState], connections: &[Connection], now: Micros) {
         for flow in flows {
-            let history = self.all.entry(flow.cookie).or_insert_with(|| History::new(*flow));
+            let history = self.kept.entry(flow.cookie).or_insert_with(|| History::new(*flow));
             history.last = *flow;
             if flow.closed {
                 history.record_flow();
+                self.ended += 1;
             }
         }
         for connection in connections {
-            if let Some(history) = self.all.get_mut(&connection.cookie)
+            if let Some(history) = self.kept.get_mut(&connection.cookie)
                 && !history.last.closed
             {
                 history.record(connection, now);
             }
         }
+        if self.ended > 2 * KEPT {
+            self.fold();
+        }
+    }
+
+    /// Keeps the longest of those that have ended; the others go into the sum.
+    fn fold(&mut self) {
+        let ended = self.kept.values().filter(|history| history.last.closed);
+        let mut by_time: Vec<(Micros, u64)> =
+            ended.map(|history| (history.time(), history.last.cookie)).collect();
+        by_time.sort_unstable_by(|one, other| other.cmp(one));
+        for (_, cookie) in by_time.drain(KEPT.min(by_time.len())..) {
+            if let Some(history) = self.kept.remove(&cookie) {
+                self.past.add(&history);
+            }
+        }
+        self.ended = by_time.len();
+    }
+
+    /// Returns the sum of all connections.
+    pub(super) fn sum(&self) -> Sum {
+        let mut sum = self.past.clone();
+        self.kept.values().for_each(|history| sum.add(history));
+        sum
     }
 }
 
@@ -81,6 +117,22 @@ impl History {
             spent: Limited::default(),
             queue: Queue::default(),
         }
+    }
+
+    /// Returns how long the connection was seen.
+    pub(super) fn time(&self) -> Micros {
+        self.last.seen_at.since(self.last.opened_at)
+    }
+
+    /// Returns the rate in the direction of more bytes, as long as the connection was seen, bit/s; 0 for no time.
+    pub(super) fn goodput_bps(&self) -> f64 {
+        let (sample, origin) = (&self.last.sample, &self.last.origin);
+        let moved = match self.direction() {
+            Direction::Receive => sample.bytes_received - origin.received,
+            Direction::Send => sample.bytes_acked - origin.acked,
+        };
+        let seconds = self.time().as_secs_f64();
+        if seconds > 0.0 { moved.0 as f64 * 8.0 / seconds } else { 0.0 }
     }
 
     /// The direction in which more bytes went.

@@ -19,7 +19,7 @@ use crate::figures::{rate, size};
 const SHOWN: usize = 12;
 /// Connections listed in JSON, and those of them listed with their buffers over time. Bounded, for a server has tens of
 /// thousands.
-const LISTED: usize = 1_000;
+const LISTED: usize = super::history::KEPT;
 const IN_FULL: usize = 100;
 /// For connections that lasted shorter than this, no limiting cause is reported.
 const TOO_SHORT_SECONDS: f64 = 0.3;
@@ -29,6 +29,8 @@ pub(super) struct Ended {
     pub(super) engine: Kind,
     /// See [`Report`].
     pub(super) engine_reason: Option<String>,
+    /// See [`Report`].
+    pub(super) connections_of_little: u64,
     pub(super) command: Vec<String>,
     pub(super) status: u8,
     pub(super) elapsed: Duration,
@@ -53,6 +55,9 @@ pub(super) struct Report {
     connections: Vec<ConnectionReport>,
     /// Number of connections that are in the totals alone.
     connections_left_out: u64,
+    /// Number of connections that are in no total, for they moved too little to need a size: under 16 KB written, and
+    /// 2 KB received with `fit` at the receiver, 16 KB otherwise.
+    connections_of_little: u64,
     notes: Vec<String>,
 }
 
@@ -89,15 +94,16 @@ pub(crate) struct Treated {
 impl Report {
     pub(super) fn new(
         plan: &Plan,
-        Ended { engine, engine_reason, command, status, elapsed }: Ended,
+        Ended { engine, engine_reason, connections_of_little, command, status, elapsed }: Ended,
         held_max: Bytes,
         histories: &Histories,
         notes: Vec<String>,
     ) -> Self {
         let mut connections: Vec<ConnectionReport> =
-            histories.all.values().map(|history| connection(plan, history)).collect();
-        let all = connections.len();
-        if all > LISTED {
+            histories.kept.values().map(|history| connection(plan, history)).collect();
+        let sum = histories.sum();
+        let all = sum.connections();
+        if all > LISTED as u64 {
             connections.sort_by(|one, other| other.seconds.total_cmp(&one.seconds));
             connections.truncate(LISTED);
         } else {
@@ -113,8 +119,9 @@ impl Report {
             policy: plan.choice.into(),
             memory_budget_bytes: plan.budget.0,
             held_send_peak_bytes: held_max.0,
-            totals: Totals::of(histories),
-            connections_left_out: (all - connections.len()) as u64,
+            totals: sum.into(),
+            connections_left_out: all - connections.len() as u64,
+            connections_of_little,
             connections,
             notes,
         }
@@ -131,11 +138,10 @@ impl Report {
 fn connection(plan: &Plan, history: &History) -> ConnectionReport {
     let flow = &history.last;
     let sample = &flow.sample;
-    let seconds = flow.seen_at.since(flow.opened_at).as_secs_f64();
-    let bytes = if history.receives() { sample.bytes_received } else { sample.bytes_acked };
+    let seconds = history.time().as_secs_f64();
     let name = history.congestion_control.as_str();
     let tuned = Tuned::of(flow, &plan.choice.into());
-    let goodput_bps = if seconds > 0.0 { (bytes.0 as f64 * 8.0 / seconds) as u64 } else { 0 };
+    let goodput_bps = history.goodput_bps() as u64;
     let srtt = if history.receives() && sample.rcv_rtt.0 > 0 { sample.rcv_rtt } else { sample.srtt };
     ConnectionReport {
         local: flow.local.to_string(),
@@ -200,9 +206,13 @@ impl fmt::Display for Report {
         let PolicyNames { send, receive } = &self.policy;
         writeln!(
             f,
-            "bufwise: policy {send} (send), {receive} (receive); {:.1} s; {} connections; send queues held at most {}",
+            "bufwise: policy {send} (send), {receive} (receive); {:.1} s; {} connections{}; send queues held at most {}",
             self.seconds,
             self.all(),
+            match self.connections_of_little {
+                0 => String::new(),
+                little => format!(", and {little} that moved too little to need a size"),
+            },
             size(self.held_send_peak_bytes),
         )?;
         write!(f, "bufwise: engine: {}", self.engine)?;

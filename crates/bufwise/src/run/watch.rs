@@ -22,12 +22,20 @@ use super::report::{Ended, Report};
 
 /// Time between two samples of the connections.
 const LOOK: Duration = Duration::from_millis(100);
+/// Time between two sweeps; the first comes as long after the start.
+const SWEEP: Duration = Duration::from_secs(2);
+/// Asking the kernel for all sockets may take this part of a processor, and sweeping them as much again: both go through
+/// those that wait for their end, too, of which a busy server has tens of thousands.
+const PART_OF_A_PROCESSOR: u32 = 100;
 
 /// The loop and its state.
 pub(super) struct Watch {
     plan: Plan,
     tuner: Tuner,
     diag: Option<Diag>,
+    /// When the kernel may be asked for all sockets again.
+    next_dump: Instant,
+    next_sweep: Instant,
     connections: Vec<Connection>,
     histories: Histories,
     /// Places (process and descriptor) of sockets with requests, by cookie.
@@ -51,6 +59,8 @@ impl Watch {
             plan,
             tuner,
             diag: None,
+            next_dump: Instant::now(),
+            next_sweep: Instant::now() + SWEEP,
             connections: Vec::new(),
             histories: Histories::default(),
             places: HashMap::new(),
@@ -87,6 +97,7 @@ impl Watch {
                 self.carry_out(cgroup)?;
             }
             self.tuner.tend();
+            self.sweep();
             if let Some(status) = running.status() {
                 self.look()?;
                 return Ok(status);
@@ -96,6 +107,18 @@ impl Watch {
                 next_look = (next_look + LOOK).max(Instant::now());
             }
         }
+    }
+
+    /// Has the kernel's side look after silent connections, if that is due.
+    fn sweep(&mut self) {
+        let begin = Instant::now();
+        if begin < self.next_sweep {
+            return;
+        }
+        if let Err(error) = self.tuner.sweep() {
+            self.note(format!("silent connections are not looked after: {error}"));
+        }
+        self.next_sweep = Instant::now() + SWEEP.max(begin.elapsed() * PART_OF_A_PROCESSOR);
     }
 
     fn carry_out(&mut self, cgroup: Option<&Cgroup>) -> Result<()> {
@@ -118,9 +141,8 @@ impl Watch {
         let mut flows = self.tuner.flows()?;
         if let Some(seen) = self.tuner.connections() {
             self.connections = seen;
-        } else if let Some(diag) = &mut self.diag {
-            // A failed dump only leaves a gap in the histories.
-            let _gap = diag.tcp_into(States::CONNECTED, &mut self.connections);
+        } else {
+            self.dump(flows.is_empty());
         }
         if TcpMemory::now().is_some_and(|memory| memory.is_short()) {
             self.note(
@@ -141,6 +163,18 @@ impl Watch {
             self.places.remove(&flow.cookie);
         });
         Ok(())
+    }
+
+    /// Asks the kernel for all sockets, unless nobody needs them or the last answer was costly.
+    fn dump(&mut self, is_needless: bool) {
+        self.connections.clear();
+        let begin = Instant::now();
+        let Some(diag) = self.diag.as_mut().filter(|_| !is_needless && begin >= self.next_dump) else {
+            return;
+        };
+        // A failed dump only leaves a gap in the histories.
+        let _gap = diag.tcp_into(States::CONNECTED, &mut self.connections);
+        self.next_dump = Instant::now() + begin.elapsed() * PART_OF_A_PROCESSOR;
     }
 
     /// Notes once that the memory budget cannot be kept with this many writing connections.
@@ -177,6 +211,11 @@ impl Watch {
             Err(error) => self.note(format!("connections that go on keep their buffers: {error}")),
         }
         self.tuner.limits().into_iter().for_each(|limit| self.note(limit));
+    }
+
+    /// Returns how many connections moved too little to need a size; 0 if it cannot be read.
+    pub(super) fn of_little(&self) -> u64 {
+        self.tuner.of_little().unwrap_or_default()
     }
 
     /// Returns the report, once the command has ended.

@@ -406,6 +406,44 @@ fn root_idle_connections_leave_the_memory_to_a_busy_one() {
     }
 }
 
+/// Serves connection after connection, at both ends in one process: so many bytes to each.
+const ONE_AFTER_THE_OTHER: &str = r#"
+import socket, sys
+listener = socket.create_server(("127.0.0.1", 0))
+for _ in range(int(sys.argv[1])):
+    client = socket.create_connection(listener.getsockname())
+    server, _ = listener.accept()
+    server.sendall(bytes(int(sys.argv[2])))
+    server.close()
+    while client.recv(1 << 20):
+        pass
+    client.close()
+"#;
+
+#[test]
+fn root_thousands_of_connections_are_counted_summed_and_listed_in_part() {
+    let Some(_alone) = root() else { return };
+    if bufwise_trial::program("python3").is_none() {
+        return;
+    }
+    let report = |count: &str, bytes: &str| -> Value {
+        let command = ["run", "--json", "-", "--", "python3", "-c", ONE_AFTER_THE_OTHER, count, bytes];
+        let shown = run(&command);
+        serde_json::from_slice(&shown.stdout)
+            .unwrap_or_else(|error| panic!("{error}: {}", text(&shown.stderr)))
+    };
+    let counts = |report: &Value| {
+        let listed = report["connections"].as_array().unwrap().len() as f64;
+        let of = |pointer| number(report, pointer);
+        [of("/totals/connections"), listed, of("/connections_left_out"), of("/connections_of_little")]
+    };
+    assert_eq!(counts(&report("1500", "1000")), [0.0, 0.0, 0.0, 3_000.0], "both ends of each");
+    let long = report("1500", "20000");
+    assert_eq!(counts(&long), [3_000.0, 1_000.0, 2_000.0, 0.0]);
+    // SYN and FIN count as acknowledged bytes.
+    assert!((30_000_000.0..=30_004_500.0).contains(&number(&long, "/totals/bytes_acked")), "{long}");
+}
+
 #[test]
 fn root_fifty_connections_stay_within_little_memory() {
     let Some(_alone) = root() else { return };

@@ -111,7 +111,7 @@ impl Task {
     /// Returns the engine's configuration for a part. Groups divide connections when these are established, so records
     /// are made late only where there are none.
     pub(super) fn engine_config(&self, plan: &Plan) -> bufwise_bpf::Config {
-        if self.groups.is_empty() { plan.daemon_config() } else { plan.engine_config() }
+        if self.groups.is_empty() { plan.late_config() } else { plan.engine_config() }
     }
 
     /// Returns whether records are made late, so that connections that move little get theirs from a sweep.

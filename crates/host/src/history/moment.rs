@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use bufwise_socket::diag::Connection;
+use bufwise_socket::info::TcpInfo;
 use bufwise_socket::limit::Look;
 use bufwise_units::{Bytes, Micros};
 
@@ -111,7 +112,12 @@ impl Scene<'_> {
     fn previous(&self, connection: &Connection) -> Option<Look> {
         let born = || {
             let (_, flow) = self.sized.get(connection.cookie).filter(|(_, flow)| !flow.origin.adopted)?;
-            Some(Look { at: flow.opened_at, ..Look::default() })
+            let info = TcpInfo {
+                bytes_acked: flow.origin.acked.0,
+                bytes_received: flow.origin.received.0,
+                ..TcpInfo::default()
+            };
+            Some(Look { at: flow.opened_at, info, ..Look::default() })
         };
         self.before.looks.get(&connection.cookie).copied().or_else(born)
     }

@@ -128,19 +128,30 @@ impl Plan {
         }
     }
 
-    /// Returns the engine's configuration for a daemon on a host where most connections are short: their records are
-    /// made late where the rules do not need them early. `fit` and SABT need the first flights; a dry run and the
-    /// published rules have each connection; small documents have a rule of their own. A small memory needs each
-    /// connection's share before its second flight.
-    pub fn daemon_config(&self) -> Config {
+    /// Returns the engine's configuration where most connections may be short: their records are made late where the rules
+    /// do not need them early. SABT needs the first flight; a dry run and the published rules have each connection;
+    /// small documents have a rule of their own. A small memory needs each connection's share before its second flight.
+    pub fn late_config(&self) -> Config {
         let config = self.engine_config();
-        let is_early = !matches!(config.send, SendRule::Kernel | SendRule::Abt)
-            || !matches!(config.receive, ReceiveRule::Kernel | ReceiveRule::Drs | ReceiveRule::Sobas)
+        let is_early = !matches!(config.send, SendRule::Kernel | SendRule::Abt | SendRule::Fit)
+            || config.receive == ReceiveRule::Fixed
             || config.published
             || config.observe_only
             || self.budget.min(self.receive_budget) < Bytes(WRITERS * UNKNOWN)
             || config.small_document > Bytes::ZERO;
-        Config { record_after: if is_early { Bytes::ZERO } else { Config::SHORT }, ..config }
+        if is_early {
+            return config;
+        }
+        let times_first_flight = config.receive == ReceiveRule::Fit;
+        let record_after_received = if times_first_flight { Config::TWO_SEGMENTS } else { Config::SHORT };
+        Config { record_after: Config::SHORT, record_after_received, ..config }
+    }
+
+    /// Returns the engine's configuration for a command, whose report tells of all that it moves: as [`Self::late_config`],
+    /// but a connection that only receives has no callback to make its record late if its window is the kernel's.
+    pub fn run_config(&self) -> Config {
+        let receives = self.choice.receive_rule() != ReceiveRule::Kernel;
+        if receives { self.late_config() } else { self.engine_config() }
     }
 
     /// Returns the bounds of a network namespace that must be raised, or lowered for devices.
@@ -260,23 +271,23 @@ mod tests {
     }
 
     #[test]
-    fn a_daemons_records_are_late_where_no_rule_needs_the_first_flights() {
-        let after = |plan: Plan| plan.daemon_config().record_after;
-        for policy in ["auto", "abt", "drs", "abt,sobas", "kernel"] {
+    fn records_are_late_where_no_rule_needs_the_first_flight() {
+        let after = |plan: Plan| plan.late_config().record_after;
+        for policy in ["auto", "abt", "drs", "abt,sobas", "kernel", "fit", "abt,fit"] {
             assert_eq!(after(plan(policy, "1GiB")), Config::SHORT, "{policy}");
         }
-        for policy in ["fit", "abt,fit", "sabt", "eq", "fixed:64KiB", "abt:published"] {
+        for policy in ["sabt", "eq", "fixed:64KiB", "kernel,fixed:64KiB", "abt:published"] {
             assert_eq!(after(plan(policy, "1GiB")), Bytes::ZERO, "{policy}");
         }
         assert_eq!(after(plan("auto", "64MiB")), Config::SHORT);
         assert_eq!(after(plan("auto", "63MiB")), Bytes::ZERO);
         assert_eq!(after(Plan { observe_only: true, ..plan("auto", "1GiB") }), Bytes::ZERO);
         assert_eq!(after(Plan { small_document: Bytes(1), ..plan("auto", "1GiB") }), Bytes::ZERO);
-        assert_eq!(
-            plan("auto", "1GiB").engine_config().record_after,
-            Bytes::ZERO,
-            "`run` has each connection"
-        );
+        let after_received = |policy: &str| plan(policy, "1GiB").late_config().record_after_received;
+        assert_eq!(after_received("abt,sobas"), Config::SHORT);
+        assert_eq!(after_received("abt,fit"), Config::TWO_SEGMENTS, "it times the first flight");
+        let of_run = |policy: &str| plan(policy, "1GiB").run_config().record_after;
+        assert_eq!((of_run("fit"), of_run("fit,kernel")), (Config::SHORT, Bytes::ZERO));
     }
 
     #[test]
