@@ -82,14 +82,14 @@ pub struct Config {
     pub idle: Micros,
     /// Payload of the buffers that a silent connection keeps.
     pub idle_size: Bytes,
-    /// Payload written, acknowledged or not, from which a new connection has a record ([`Config::SHORT`]); zero: each
+    /// Payload, written (acknowledged or not) or received, from which a new connection has a record ([`Config::SHORT`]); zero: each
     /// has one when it is established. Records are late only after the first [`crate::Engine::sweep`] by the kernel's
     /// iterator, or [`crate::Engine::expect_only_new`]; a connection whose share is less than its buffers gets its record
     /// at once. Not for rules with a fixed size.
     pub record_after: Bytes,
-    /// The same for payload received: [`Config::SHORT`], or [`Config::TWO_SEGMENTS`] where the receive rule times the
-    /// first flight (`Fit`).
-    pub record_after_received: Bytes,
+    /// Payload of a received segment from which a connection has a record, however little it moves:
+    /// [`Config::FULL_SEGMENT`] where the receive rule times the segments of the first flight (`Fit`); zero: of none.
+    pub record_at_segment: Bytes,
     /// Whether callbacks with data return at once, so that nothing is tuned: to measure the cost of an empty call.
     pub only_called: bool,
 }
@@ -98,8 +98,8 @@ impl Config {
     /// A connection that has moved less than this needs no record: no buffer or window that the kernel gives at first
     /// is smaller than its first two flights (`bpf/late.h`).
     pub const SHORT: Bytes = Bytes(16 << 10);
-    /// More than one full segment on Ethernet, less than two.
-    pub const TWO_SEGMENTS: Bytes = Bytes(2 << 10);
+    /// Less than a full segment of IPv4 or IPv6 has: most requests are shorter.
+    pub const FULL_SEGMENT: Bytes = Bytes(1_200);
     /// Default of [`Config::idle`]: 2 s.
     pub const IDLE: Micros = Micros(2_000_000);
     /// Default of [`Config::idle_size`]: the payload of Linux's initial receive buffer (`tcp_rmem`).
@@ -141,7 +141,7 @@ impl Default for Config {
             idle: Self::IDLE,
             idle_size: Self::IDLE_SIZE,
             record_after: Bytes::ZERO,
-            record_after_received: Bytes::ZERO,
+            record_at_segment: Bytes::ZERO,
             only_called: false,
         }
     }
@@ -169,7 +169,7 @@ impl From<&Config> for bw_config {
             stale_ns: config.stale.0.saturating_mul(1_000),
             idle: config.idle.0,
             record_after: config.record_after.0,
-            record_after_received: config.record_after_received.0,
+            record_at_segment: config.record_at_segment.0,
         }
     }
 }

@@ -3,8 +3,6 @@
 #![expect(unsafe_code, reason = "calls C")]
 
 use crate::abi::{bw_config, bw_control};
-use bufwise_units::Bytes;
-
 use crate::config::{Config, ReceiveRule, SendRule};
 use crate::judged::{config, control};
 
@@ -14,12 +12,13 @@ use crate::judged::{config, control};
 struct Newcomer {
     written: u64,
     received: u64,
+    segment: u64,
     sndbuf: u32,
     rcvbuf: u32,
 }
 
 /// As the kernel makes it on Ethernet: nothing moved, both buffers at their first size.
-const NEW: Newcomer = Newcomer { written: 0, received: 0, sndbuf: 87_040, rcvbuf: 131_072 };
+const NEW: Newcomer = Newcomer { written: 0, received: 0, segment: 536, sndbuf: 87_040, rcvbuf: 131_072 };
 
 unsafe extern "C" {
     fn bufwise_is_record_due(
@@ -30,15 +29,13 @@ unsafe extern "C" {
 }
 
 fn is_due(all: &bw_control, newcomer: &Newcomer) -> bool {
-    is_due_after(Config::SHORT, all, newcomer)
+    is_due_for(ReceiveRule::Sobas, all, newcomer)
 }
 
-fn is_due_after(received: Bytes, all: &bw_control, newcomer: &Newcomer) -> bool {
-    let config = bw_config {
-        record_after: Config::SHORT.0,
-        record_after_received: received.0,
-        ..config(SendRule::Abt, ReceiveRule::Sobas)
-    };
+fn is_due_for(rule: ReceiveRule, all: &bw_control, newcomer: &Newcomer) -> bool {
+    let at_segment = if rule == ReceiveRule::Fit { Config::FULL_SEGMENT.0 } else { 0 };
+    let config = config(SendRule::Abt, rule);
+    let config = bw_config { record_after: Config::SHORT.0, record_at_segment: at_segment, ..config };
     // SAFETY: the structures are those of flow.h and fast.h, and outlive the call.
     unsafe { bufwise_is_record_due(&raw const config, all, newcomer) != 0 }
 }
@@ -53,9 +50,11 @@ fn a_record_is_due_once_16_kb_have_moved_in_one_direction() {
 }
 
 #[test]
-fn a_receiver_that_times_the_first_flight_has_its_record_with_the_second_segment() {
-    for (received, due) in [(1_448, false), (2_896, true)] {
-        assert_eq!(is_due_after(Config::TWO_SEGMENTS, &control(), &Newcomer { received, ..NEW }), due);
+fn a_receiver_that_times_the_first_flight_has_its_record_with_the_first_full_segment() {
+    for (segment, due) in [(536, false), (1_000, false), (1_220, true), (1_448, true)] {
+        let newcomer = Newcomer { received: segment, segment, ..NEW };
+        assert_eq!(is_due_for(ReceiveRule::Fit, &control(), &newcomer), due, "{segment}");
+        assert!(!is_due_for(ReceiveRule::Sobas, &control(), &newcomer), "{segment}");
     }
 }
 

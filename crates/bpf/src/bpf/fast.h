@@ -88,14 +88,21 @@ struct bw_fast_view {
 
 /*
  * A connection without a record, read from its socket: payload that the application has written (acknowledged, under way
- * and waiting), and received so far; the limits of both buffers (memory).
+ * and waiting), and received so far, and in the largest segment; the limits of both buffers (memory).
  */
 struct bw_newcomer {
 	__u64 written;
 	__u64 received;
+	__u64 segment;
 	__u32 sndbuf;
 	__u32 rcvbuf;
 };
+
+/* Whether a segment of this size (payload) needs a record, for the receive rule times the segments of the first flight. */
+BW_FN int bw_is_full_segment(const volatile struct bw_config *c, __u64 segment)
+{
+	return c->record_at_segment && segment >= c->record_at_segment;
+}
 
 /* Whether the receive share is less than the buffer (memory). */
 BW_FN int bw_is_window_short(const volatile struct bw_control *all, __u64 rcvbuf)
@@ -104,13 +111,15 @@ BW_FN int bw_is_window_short(const volatile struct bw_control *all, __u64 rcvbuf
 }
 
 /*
- * Whether a new connection needs a record: it moves config.record_after in one direction, or a share is less than a buffer
- * that the kernel gives it.
+ * Whether a new connection needs a record: it moves config.record_after in one direction, or is the receiver of full
+ * segments, or a share is less than a buffer that the kernel gives it.
  */
 BW_FN int bw_is_record_due(const volatile struct bw_config *c, const volatile struct bw_control *all,
 			   const struct bw_newcomer *v)
 {
-	if (v->written >= c->record_after || v->received >= c->record_after_received || all->pressure)
+	if (v->written >= c->record_after || v->received >= c->record_after || all->pressure)
+		return 1;
+	if (bw_is_full_segment(c, v->segment))
 		return 1;
 	return all->newcomer_level < bw_max(v->sndbuf, BW_INITIAL_SNDBUF) || bw_is_window_short(all, v->rcvbuf);
 }

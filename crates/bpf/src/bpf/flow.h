@@ -60,11 +60,12 @@ struct bw_config {
 	/* 1: ABT and SABT as published: cwnd counts, used or not; no bound, no pacing, no room for last buffers. */
 	__u32 published;
 	/*
-	 * Payload from which a new connection has a record (late.h): written, or received. record_after 0: each has one when it
-	 * is established.
+	 * Payload, written or received, from which a new connection has a record (late.h); 0: each has one when it is
+	 * established.
 	 */
 	__u64 record_after;
-	__u64 record_after_received;
+	/* Payload of a received segment from which it has a record, however little it moves; 0: of none. */
+	__u64 record_at_segment;
 };
 
 /* What is known of connections without a record. */

@@ -13,13 +13,14 @@
  * fit times the segments of the first flights:
  * - Sender: a connection that writes less than an initial window has one flight. What is written and not yet acknowledged
  *   counts, so one that writes more has its record while the first flight is under way.
- * - Receiver: how much will come is not known. config.record_after_received is two segments then; a train needs more.
+ * - Receiver: how much will come is not known, but a full segment (config.record_at_segment) is no small request.
  *
  * Until then a connection has no entry in any map and no storage in its socket, and its callbacks end at a comparison
  * (fast.h). The record is made by the first callback that finds it due, or by a sweep once the connection is silent.
  * turnover counts the connections that have none.
  *
- * Terms: a connection is *due* if it moves config.record_after, or if a share is less than its buffers.
+ * Terms: a connection is *due* if it moves config.record_after, or gets such a segment, or if a share is less than its
+ * buffers.
  *
  * Properties kept: each connection belongs to one bufwise, as in nearer.h: it is taken when it is established, before
  * it is known whether there will be room for its record. Until a sweep has met the connections from before, records are
@@ -41,6 +42,7 @@ static bool is_record_due(const struct tcp_sock *tp)
 	const struct bw_newcomer newcomer = {
 		.written = tp->bytes_acked + (tp->write_seq - tp->snd_una),
 		.received = tp->bytes_received,
+		.segment = tp->inet_conn.icsk_ack.rcv_mss,
 		.sndbuf = tp->inet_conn.icsk_inet.sk.sk_sndbuf,
 		.rcvbuf = tp->inet_conn.icsk_inet.sk.sk_rcvbuf,
 	};
@@ -107,7 +109,7 @@ static struct bw_fast *figures_of(struct bpf_sock_ops *ctx, struct bpf_sock *sk,
 	/* Without a record, the sample finds that out and marks the connection. */
 	fast = fast_of(sk);
 	if (fast)
-		fast->received = bw_min(tp->bytes_received, config.record_after_received);
+		fast->received = bw_min(tp->bytes_received, config.record_after);
 	return fast;
 }
 

@@ -11,7 +11,8 @@
  * round trips it loses the callback; a round trip with more, or a sweep, switches it on again. Until then the
  * kernel's autotuning sizes the connection, which no buffer of ours has locked.
  *
- * Properties kept: a connection whose window is set never rests, nor one for which fit has a window. A share that is less than the buffer is applied. The
+ * Properties kept: a connection whose window is set never rests, nor, where that asks for a record, one that has got a
+ * full segment. A share that is less than the buffer is applied. The
  * flag of a program that reads TCP's options stays: it may be the one that writes them, too.
  */
 #ifndef BUFWISE_RESTING_H
@@ -31,7 +32,8 @@ static bool is_short(const struct tcp_sock *tp)
 /* Whether a receiver, after a sample, keeps the kernel's window. */
 static bool keeps_window(const struct bw_fast *fast, const struct bw_flow *f, const struct tcp_sock *tp)
 {
-	return config.record_after && !f->set_rcvbuf && !f->set_clamp && !f->fit_window.window && !is_short(tp) &&
+	return config.record_after && !f->set_rcvbuf && !f->set_clamp && !bw_is_full_segment(&config, f->rcv_mss) &&
+	       !is_short(tp) &&
 	       !bw_is_more_than_little(fast, tp->bytes_received, tp->advmss);
 }
 

@@ -21,7 +21,6 @@ fn config() -> Config {
         send_cap: cap,
         receive_cap: cap,
         record_after: Config::SHORT,
-        record_after_received: Config::SHORT,
         ..Config::default()
     }
 }
@@ -97,19 +96,22 @@ fn root_in_a_new_cgroup_records_are_late_from_the_start_and_those_without_are_co
     let fit = Config {
         send: SendRule::Fit,
         receive: ReceiveRule::Fit,
-        record_after_received: Config::TWO_SEGMENTS,
+        record_at_segment: Config::FULL_SEGMENT,
         ..config()
     };
     let mut engine = engine_on(&fit, &cgroup);
     engine.expect_only_new().unwrap();
     engine.beat(Shares::default()).unwrap();
     let [short, sender, receiver] = [(); 3].map(|()| Connection::open(&cgroup, &scene.netns, "127.0.0.1"));
-    short.send(SHORT);
-    short.receive(SHORT);
+    // Requests and answers, none of which is a full segment.
+    for _ in 0..10 {
+        short.send(1_000);
+        short.receive(1_000);
+    }
     assert_eq!((engine.flows().unwrap(), engine.unrecorded().unwrap()), (vec![], 3));
     sender.send(LONG);
     assert_eq!(engine.unrecorded().unwrap(), 2);
-    receiver.receive(2 * SHORT);
+    receiver.receive(SHORT);
     assert_eq!(engine.unrecorded().unwrap(), 1);
     for connection in [sender, receiver] {
         let flow = connection.flow(&engine).unwrap();

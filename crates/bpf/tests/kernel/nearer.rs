@@ -117,13 +117,7 @@ fn root_records_that_are_made_late_are_the_nearer_programs_alone() {
     }
     let (netns, group) = (Netns::new(), Nested::new());
     let send_cap = Bytes(4 << 20);
-    let config = Config {
-        send: SendRule::Abt,
-        send_cap,
-        record_after: Config::SHORT,
-        record_after_received: Config::SHORT,
-        ..Config::default()
-    };
+    let config = Config { send: SendRule::Abt, send_cap, record_after: Config::SHORT, ..Config::default() };
     let [mut near, mut far] = [(); 2].map(|()| Engine::load(&config).unwrap());
     near.attach(group.inner.as_fd()).unwrap();
     near.sweep(netns.as_fd()).unwrap();

@@ -55,8 +55,8 @@ pub(super) struct Report {
     connections: Vec<ConnectionReport>,
     /// Number of connections that are in the totals alone.
     connections_left_out: u64,
-    /// Number of connections that are in no total, for they moved too little to need a size: under 16 KB written, and
-    /// 2 KB received with `fit` at the receiver, 16 KB otherwise.
+    /// Number of connections that are in no total, for they moved too little to need a size: less than 16 KB in each
+    /// direction, and with `fit` at the receiver no full segment received.
     connections_of_little: u64,
     notes: Vec<String>,
 }

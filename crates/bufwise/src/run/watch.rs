@@ -25,16 +25,20 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Time between two sweeps; the first comes as long after the start.
 const SWEEP: Duration = Duration::from_secs(2);
 /// Asking the kernel for all sockets may take this part of a processor, and sweeping them as much again: both go through
-/// those that wait for their end, too, of which a busy server has tens of thousands.
-const PART_OF_A_PROCESSOR: u32 = 100;
+/// the whole table of connections, where a busy server also has tens of thousands that wait for their end. A server beside
+/// has to wait meanwhile, so it may not be so much that its 99th percentile shows it.
+const PART_OF_A_PROCESSOR: u32 = 250;
+/// So much may be used at first, for a command that does not take long.
+const AT_FIRST: Duration = Duration::from_millis(50);
 
 /// The loop and its state.
 pub(super) struct Watch {
     plan: Plan,
     tuner: Tuner,
     diag: Option<Diag>,
-    /// When the kernel may be asked for all sockets again.
-    next_dump: Instant,
+    /// Time that the kernel has taken to answer for all sockets, and since when.
+    asked_for: Duration,
+    began: Instant,
     next_sweep: Instant,
     connections: Vec<Connection>,
     histories: Histories,
@@ -59,7 +63,8 @@ impl Watch {
             plan,
             tuner,
             diag: None,
-            next_dump: Instant::now(),
+            asked_for: Duration::ZERO,
+            began: Instant::now(),
             next_sweep: Instant::now() + SWEEP,
             connections: Vec::new(),
             histories: Histories::default(),
@@ -165,16 +170,17 @@ impl Watch {
         Ok(())
     }
 
-    /// Asks the kernel for all sockets, unless nobody needs them or the last answer was costly.
+    /// Asks the kernel for all sockets, unless nobody needs them or the answers have been costly.
     fn dump(&mut self, is_needless: bool) {
         self.connections.clear();
+        let allowed = AT_FIRST + self.began.elapsed() / PART_OF_A_PROCESSOR;
         let begin = Instant::now();
-        let Some(diag) = self.diag.as_mut().filter(|_| !is_needless && begin >= self.next_dump) else {
+        let Some(diag) = self.diag.as_mut().filter(|_| !is_needless && self.asked_for <= allowed) else {
             return;
         };
         // A failed dump only leaves a gap in the histories.
         let _gap = diag.tcp_into(States::CONNECTED, &mut self.connections);
-        self.next_dump = Instant::now() + begin.elapsed() * PART_OF_A_PROCESSOR;
+        self.asked_for += begin.elapsed();
     }
 
     /// Notes once that the memory budget cannot be kept with this many writing connections.

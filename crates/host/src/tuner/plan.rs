@@ -143,8 +143,8 @@ impl Plan {
             return config;
         }
         let times_first_flight = config.receive == ReceiveRule::Fit;
-        let record_after_received = if times_first_flight { Config::TWO_SEGMENTS } else { Config::SHORT };
-        Config { record_after: Config::SHORT, record_after_received, ..config }
+        let record_at_segment = if times_first_flight { Config::FULL_SEGMENT } else { Bytes::ZERO };
+        Config { record_after: Config::SHORT, record_at_segment, ..config }
     }
 
     /// Returns the engine's configuration for a command, whose report tells of all that it moves: as [`Self::late_config`],
@@ -283,9 +283,9 @@ mod tests {
         assert_eq!(after(plan("auto", "63MiB")), Bytes::ZERO);
         assert_eq!(after(Plan { observe_only: true, ..plan("auto", "1GiB") }), Bytes::ZERO);
         assert_eq!(after(Plan { small_document: Bytes(1), ..plan("auto", "1GiB") }), Bytes::ZERO);
-        let after_received = |policy: &str| plan(policy, "1GiB").late_config().record_after_received;
-        assert_eq!(after_received("abt,sobas"), Config::SHORT);
-        assert_eq!(after_received("abt,fit"), Config::TWO_SEGMENTS, "it times the first flight");
+        let at_segment = |policy: &str| plan(policy, "1GiB").late_config().record_at_segment;
+        assert_eq!(at_segment("abt,sobas"), Bytes::ZERO);
+        assert_eq!(at_segment("abt,fit"), Config::FULL_SEGMENT, "it times the first flight");
         let of_run = |policy: &str| plan(policy, "1GiB").run_config().record_after;
         assert_eq!((of_run("fit"), of_run("fit,kernel")), (Config::SHORT, Bytes::ZERO));
     }
