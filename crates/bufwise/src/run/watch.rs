@@ -29,7 +29,7 @@ const SWEEP: Duration = Duration::from_secs(2);
 /// has to wait meanwhile, so it may not be so much that its 99th percentile shows it.
 const PART_OF_A_PROCESSOR: u32 = 250;
 /// So much may be used at first, for a command that does not take long.
-const AT_FIRST: Duration = Duration::from_millis(50);
+const AT_FIRST: Duration = Duration::from_millis(20);
 
 /// The loop and its state.
 pub(super) struct Watch {
