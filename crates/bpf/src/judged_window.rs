@@ -364,6 +364,14 @@ fn a_ramp_begins_with_two_even_trains_of_the_same_rate() {
     assert_eq!(after_trains(&[40_000], &[&bunched, &bunched, &bunched]).phase, START);
 }
 
+/// Where the first flights fill the path no pause ends a train: it counts once it has lasted half a round trip, though the
+/// train before had a segment more by then. Alone it is no evidence, however long it is.
+#[test]
+fn a_train_without_an_end_counts_after_half_a_round_trip() {
+    assert_eq!(after_trains(&[40_000], &[&[2_000; 40]]).phase, START);
+    assert_ne!(after_trains(&[40_000], &[&[2_000; 10], &[2_100; 11]]).phase, START);
+}
+
 /// Trains of the same rate begin no ramp where round trips are longer than the queue of such a train explains (2.4 ms, half of
 /// that and 3.5 ms allowed), or the handshake's was: the path is jittery.
 #[test]

@@ -350,25 +350,38 @@ BW_FN int bw_fit_window_is_train(const struct bw_fit_window *s, const struct bw_
 	return s->observed >= BW_FIT_OBSERVED && bytes >= BW_FIT_TRAIN * bw_segment(x->mss);
 }
 
+/* Takes the rate of a train: whether it is that of C', and, in the ramp, faster. */
+BW_FN void bw_fit_window_count_train(struct bw_fit_window *s, __u64 rate)
+{
+	__u64 apart = bw_distance(rate, s->capacity);
+	int is_faster = s->phase == BW_FIT_RAMP && rate > s->fastest + s->fastest / BW_FIT_WINDOW_SAME;
+
+	s->former_train_rate = s->train_rate;
+	s->train_rate = rate;
+	s->is_present = 0;
+	s->faster += is_faster;
+	if (!is_faster && apart <= s->capacity / BW_FIT_WINDOW_AGREED) {
+		s->agreed++;
+		s->fastest = bw_max(s->fastest, rate);
+	} else if (s->agreed < BW_FIT_WINDOW_SURE) {
+		s->agreed /= 2;
+	}
+}
+
+/* The train has lasted half a round trip at the time `at` (us), and was counted then if it told a rate. */
+BW_FN int bw_fit_window_is_long(const struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 at)
+{
+	return s->phase == BW_FIT_START && bw_less(at, s->train_at) > x->rtt / 2;
+}
+
 BW_FN void bw_fit_window_begin_train(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
-	__u64 bytes = bw_less(s->last_bytes, s->train_bytes), apart;
-	int is_faster;
+	__u64 bytes = bw_less(s->last_bytes, s->train_bytes);
 
 	/* Where segments were lost, the rate is not the path's. */
-	if (s->train_at && x->out_of_order == s->train_out_of_order && bw_fit_window_is_train(s, x, bytes)) {
-		s->former_train_rate = s->train_rate;
-		s->train_rate = bw_rate(bytes, bw_less(s->last_at, s->train_at));
-		apart = bw_distance(s->train_rate, s->capacity);
-		is_faster = s->phase == BW_FIT_RAMP && s->train_rate > s->fastest + s->fastest / BW_FIT_WINDOW_SAME;
-		s->faster += is_faster;
-		if (!is_faster && apart <= s->capacity / BW_FIT_WINDOW_AGREED) {
-			s->agreed++;
-			s->fastest = bw_max(s->fastest, s->train_rate);
-		} else if (s->agreed < BW_FIT_WINDOW_SURE) {
-			s->agreed /= 2;
-		}
-	}
+	if (s->train_at && x->out_of_order == s->train_out_of_order && bw_fit_window_is_train(s, x, bytes) &&
+	    !bw_fit_window_is_long(s, x, s->last_at))
+		bw_fit_window_count_train(s, bw_rate(bytes, bw_less(s->last_at, s->train_at)));
 	s->train_at = x->now;
 	s->train_bytes = x->received;
 	s->train_out_of_order = x->out_of_order;
@@ -397,6 +410,13 @@ BW_FN void bw_fit_window_watch_train(struct bw_fit_window *s, const struct bw_fi
 		bw_fit_window_begin_train(s, x);
 		return;
 	}
+	/*
+	 * In the start, a train is counted once it has lasted half a round trip: where the first flights fill the path, no pause
+	 * ends it before the queue overflows.
+	 */
+	bytes = bw_less(s->last_bytes, s->train_bytes);
+	if (bw_fit_window_is_long(s, x, x->now) && !bw_fit_window_is_long(s, x, s->last_at) && bw_fit_window_is_train(s, x, bytes))
+		bw_fit_window_count_train(s, bw_rate(bytes, bw_less(s->last_at, s->train_at)));
 	s->observed++;
 	if (bw_less(x->now, s->last_at) > s->gap) {
 		s->gap = bw_min(bw_less(x->now, s->last_at), BW_LONGEST);
