@@ -38,7 +38,8 @@ const NOT_STARTED: u8 = 126;
 /// Run a command with its connections' buffers tuned; at the end, say what limited them.
 ///
 /// The exit status is the command's: 128 + n if signal n ended it, 127 if it was not found. The report goes to
-/// standard error; connections that moved too little to need a size are only counted there. Connections that other programs have, and buffers that the command sets itself, are left alone.
+/// standard error; it only counts connections that moved too little to need a size. Connections that other programs
+/// have, and buffers that the command sets itself, are left alone.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: bufwise run --memory 64MiB -- rsync -a src/ host:dst/")]
 pub(crate) struct RunArgs {

@@ -6,14 +6,14 @@
  * connection that carries requests and small answers more than the rest of bufwise, and such a connection needs no
  * window but the first.
  *
- * Rule, where records are late (late.h) and sweeps switch callbacks on: what has been received since the last round trip as a sender is *little* up to
- * an initial window. A connection that has received little keeps the kernel's window. After BW_ROUNDS_OF_LITTLE such
- * round trips it loses the callback; a round trip with more, or a sweep, switches it on again. Until then the
- * kernel's autotuning sizes the connection, which no buffer of ours has locked.
+ * Rule, where records are late (late.h) and sweeps switch callbacks on: what has been received since the last round trip
+ * as a sender is *little* up to an initial window. A connection that has received little keeps the kernel's window. After
+ * BW_ROUNDS_OF_LITTLE such round trips it loses the callback; a round trip with more, or a sweep, switches it on again.
+ * Until then the kernel's autotuning sizes the connection, which no buffer of ours has locked.
  *
- * Properties kept: a connection whose window is set never rests, nor, where that asks for a record, one that has got a
- * full segment. A share that is less than the buffer is applied. The
- * flag of a program that reads TCP's options stays: it may be the one that writes them, too.
+ * Properties kept: a connection whose window is set never rests, nor one that has got a full segment where that asks for a
+ * record. A share that is less than the buffer is applied. The flag of a program that reads TCP's options stays: it may be
+ * the one that writes them, too.
  */
 #ifndef BUFWISE_RESTING_H
 #define BUFWISE_RESTING_H
