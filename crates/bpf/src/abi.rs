@@ -41,7 +41,7 @@ pub(crate) struct BwRequest {
     pub(crate) unused: u32,
 }
 
-/// `enum bw_swept_state`: what is known of connections without a record.
+/// `enum bw_swept_state`: whether connections without a record are new.
 #[derive(Clone, Copy, Debug)]
 #[repr(u32)]
 pub(crate) enum SweptState {

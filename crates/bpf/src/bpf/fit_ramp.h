@@ -350,17 +350,21 @@ BW_FN int bw_fit_window_is_train(const struct bw_fit_window *s, const struct bw_
 	return s->observed >= BW_FIT_OBSERVED && bytes >= BW_FIT_TRAIN * bw_segment(x->mss);
 }
 
-/* Takes the rate of a train: whether it is that of C', and, in the ramp, faster. */
-BW_FN void bw_fit_window_count_train(struct bw_fit_window *s, __u64 rate)
+/* Counts the train up to the last sample, if it tells a rate: whether that is C', and, in the ramp, whether it is faster. */
+BW_FN void bw_fit_window_count_train(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
-	__u64 apart = bw_distance(rate, s->capacity);
-	int is_faster = s->phase == BW_FIT_RAMP && rate > s->fastest + s->fastest / BW_FIT_WINDOW_SAME;
+	__u64 bytes = bw_less(s->last_bytes, s->train_bytes), rate;
+	int is_faster;
 
+	if (!bw_fit_window_is_train(s, x, bytes))
+		return;
+	rate = bw_rate(bytes, bw_less(s->last_at, s->train_at));
+	is_faster = s->phase == BW_FIT_RAMP && rate > s->fastest + s->fastest / BW_FIT_WINDOW_SAME;
 	s->former_train_rate = s->train_rate;
 	s->train_rate = rate;
 	s->is_present = 0;
 	s->faster += is_faster;
-	if (!is_faster && apart <= s->capacity / BW_FIT_WINDOW_AGREED) {
+	if (!is_faster && bw_distance(rate, s->capacity) <= s->capacity / BW_FIT_WINDOW_AGREED) {
 		s->agreed++;
 		s->fastest = bw_max(s->fastest, rate);
 	} else if (s->agreed < BW_FIT_WINDOW_SURE) {
@@ -376,12 +380,9 @@ BW_FN int bw_fit_window_is_long(const struct bw_fit_window *s, const struct bw_f
 
 BW_FN void bw_fit_window_begin_train(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
-	__u64 bytes = bw_less(s->last_bytes, s->train_bytes);
-
 	/* Where segments were lost, the rate is not the path's. */
-	if (s->train_at && x->out_of_order == s->train_out_of_order && bw_fit_window_is_train(s, x, bytes) &&
-	    !bw_fit_window_is_long(s, x, s->last_at))
-		bw_fit_window_count_train(s, bw_rate(bytes, bw_less(s->last_at, s->train_at)));
+	if (s->train_at && x->out_of_order == s->train_out_of_order && !bw_fit_window_is_long(s, x, s->last_at))
+		bw_fit_window_count_train(s, x);
 	s->train_at = x->now;
 	s->train_bytes = x->received;
 	s->train_out_of_order = x->out_of_order;
@@ -414,9 +415,8 @@ BW_FN void bw_fit_window_watch_train(struct bw_fit_window *s, const struct bw_fi
 	 * In the start, a train is counted once it has lasted half a round trip: where the first flights fill the path, no pause
 	 * ends it before the queue overflows.
 	 */
-	bytes = bw_less(s->last_bytes, s->train_bytes);
-	if (bw_fit_window_is_long(s, x, x->now) && !bw_fit_window_is_long(s, x, s->last_at) && bw_fit_window_is_train(s, x, bytes))
-		bw_fit_window_count_train(s, bw_rate(bytes, bw_less(s->last_at, s->train_at)));
+	if (bw_fit_window_is_long(s, x, x->now) && !bw_fit_window_is_long(s, x, s->last_at))
+		bw_fit_window_count_train(s, x);
 	s->observed++;
 	if (bw_less(x->now, s->last_at) > s->gap) {
 		s->gap = bw_min(bw_less(x->now, s->last_at), BW_LONGEST);

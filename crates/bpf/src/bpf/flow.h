@@ -68,7 +68,7 @@ struct bw_config {
 	__u64 record_at_segment;
 };
 
-/* What is known of connections without a record. */
+/* Whether connections without a record are new. */
 enum bw_swept_state {
 	/* They may be older than the programs. */
 	BW_NOT_SWEPT,

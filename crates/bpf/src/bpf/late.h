@@ -62,6 +62,18 @@ static int callbacks_at_start(void)
 	return wanted_callbacks() | (config.send_rule == BW_SEND_FIT ? BPF_SOCK_OPS_PARSE_ALL_HDR_OPT_CB_FLAG : 0);
 }
 
+/* Makes the record of a connection that has had none so far; NULL as remember(). */
+static struct bw_flow *remember_late(__u64 cookie, struct tcp_sock *tp, __u64 now)
+{
+	struct bw_flow *f = remember(cookie, tp, now);
+
+	if (!f)
+		return NULL;
+	go_on_from_autotuning(f, tp);
+	count_unrecorded(-1);
+	return f;
+}
+
 /* Makes the record, unless a sweep has, or the connection is a nearer program's. */
 static void make_record(struct bpf_sock_ops *ctx, struct tcp_sock *tp)
 {
@@ -71,11 +83,9 @@ static void make_record(struct bpf_sock_ops *ctx, struct tcp_sock *tp)
 	if (!f) {
 		if (!is_watched(&tp->inet_conn.icsk_inet.sk))
 			return;
-		f = remember(cookie, tp, now);
+		f = remember_late(cookie, tp, now);
 		if (!f)
 			return;
-		go_on_from_autotuning(f, tp);
-		count_unrecorded(-1);
 		/* At a round trip the acknowledgement that has just come is fit's first. */
 		if (ctx->op == BPF_SOCK_OPS_RTT_CB)
 			f->acknowledged_at = tp->tcp_mstamp;

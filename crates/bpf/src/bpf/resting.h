@@ -33,8 +33,7 @@ static bool is_short(const struct tcp_sock *tp)
 static bool keeps_window(const struct bw_fast *fast, const struct bw_flow *f, const struct tcp_sock *tp)
 {
 	return config.record_after && !f->set_rcvbuf && !f->set_clamp && !bw_is_full_segment(&config, f->rcv_mss) &&
-	       !is_short(tp) &&
-	       !bw_is_more_than_little(fast, tp->bytes_received, tp->advmss);
+	       !is_short(tp) && !bw_is_more_than_little(fast, tp->bytes_received, tp->advmss);
 }
 
 /* Switches the callback for each segment off, or on again. */

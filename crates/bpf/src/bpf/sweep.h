@@ -68,12 +68,9 @@ static struct bw_flow *take_in(struct bw_swept *count, struct sock_common *skc, 
 	if (is_small_newcomer(count, tp)) {
 		if (bw_less(now, tp->tcp_mstamp) < BW_QUIET)
 			return NULL;
-		f = remember(cookie, tp, now);
-		if (!f)
-			return NULL;
-		go_on_from_autotuning(f, tp);
-		count_unrecorded(-1);
-		ask_for_callbacks(tp, callbacks_at_start());
+		f = remember_late(cookie, tp, now);
+		if (f)
+			ask_for_callbacks(tp, callbacks_at_start());
 		return f;
 	}
 	if (!ask_for_callbacks(tp, wanted_callbacks())) {
