@@ -178,7 +178,7 @@ impl ShareBook {
             }
             PolicyKind::AbtPublished => self.rounds.round(demands),
             PolicyKind::Abt | PolicyKind::Fit => {
-                max_min_with_newcomers(&with_room_to_grow(&flows, &demands, shared), shared)
+                max_min_with_newcomers(&with_room_to_grow(&flows, &demands), shared)
             }
             PolicyKind::Kernel
             | PolicyKind::Fixed(_)
@@ -323,7 +323,7 @@ fn is_tight(flows: &[&FlowState], budget: Bytes) -> bool {
 /// a small document count as well: they hold an initial window.
 fn level_for_all(flows: &[&FlowState], budget: Bytes, now: Micros) -> Bytes {
     let demands: Vec<Bytes> = flows.iter().map(|flow| by_window(flow, now).times(OVERHEAD)).collect();
-    let share = max_min_with_newcomers(&with_room_to_grow(flows, &demands, budget), budget);
+    let share = max_min_with_newcomers(&with_room_to_grow(flows, &demands), budget);
     Shares::from(share).level.unwrap_or(budget)
 }
 
@@ -354,13 +354,12 @@ fn max_min_with_growth(demands: &[Bytes], budget: Bytes) -> Share {
     }
 }
 
-/// Returns the demands that busy connections may reach by the next round, up to an equal share: after a loss several
-/// connections demand little at the same time, and grow together. An idle connection leaves its share to the others.
-fn with_room_to_grow(flows: &[&FlowState], demands: &[Bytes], budget: Bytes) -> Vec<Bytes> {
-    let equal = budget.scaled(1, flows.len().max(1) as u64);
+/// Returns what each connection may demand until the next round: after a loss a busy connection demands little for a
+/// moment, and grows again. A connection with an empty queue leaves its part to the others.
+fn with_room_to_grow(flows: &[&FlowState], demands: &[Bytes]) -> Vec<Bytes> {
     let grown = |(flow, demand): (&&FlowState, &Bytes)| match flow.sample.send_queued {
         Bytes::ZERO => *demand,
-        _ => demand.times(GROWTH).min(equal).max(*demand),
+        _ => demand.times(GROWTH),
     };
     flows.iter().zip(demands).map(grown).collect()
 }

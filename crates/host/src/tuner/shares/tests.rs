@@ -1,5 +1,7 @@
 //! Shares of small hosts, computed by hand; and records of connections for other tests.
 
+use proptest::prelude::*;
+
 use super::*;
 use bufwise_units::Sample;
 
@@ -95,17 +97,27 @@ fn who_answers_small_requests_leaves_the_memory_to_a_download() {
 }
 
 #[test]
-fn the_small_that_are_busy_keep_room_to_grow_within_an_equal_share() {
+fn the_small_that_are_busy_keep_room_to_grow() {
     let mut book = ShareBook::new(PolicyKind::Abt, Bytes(375_000), Bytes::ZERO);
     let mut flows = [flow(1, 10_000), flow(2, 40_000), flow(3, 400_000)];
     flows.iter_mut().for_each(|flow| flow.sample.send_queued = Bytes(1));
-    // Memory demands are 20, 80 and 800 KB; with room to grow 80 and, at most an equal share, 100.
-    assert_eq!(book.round(&flows, Bytes::ZERO, NOW).shares.level, Some(Bytes(120_000)));
+    // Memory demands are 20, 80 and 800 KB of 300 KB; with room to grow 80 and 320.
+    assert_eq!(book.round(&flows, Bytes::ZERO, NOW).shares.level, Some(Bytes(110_000)));
     flows[0].sample.send_queued = Bytes::ZERO;
+    let level = book.round(&flows, Bytes::ZERO, NOW).shares.level;
+    assert_eq!(level, Some(Bytes(140_000)), "an empty queue leaves its part to the others");
+}
+
+#[test]
+fn connections_that_only_control_others_do_not_raise_the_level() {
+    let mut book = ShareBook::new(PolicyKind::Abt, Bytes(524_288), Bytes::ZERO);
+    // As seen on a path of 3 ms: two transfers, one of them after a loss, and their idle control connections.
+    let mut flows = [flow(1, 206_400), flow(2, 34_400), flow(3, 0), flow(4, 0)];
+    flows[..2].iter_mut().for_each(|flow| flow.sample.send_queued = Bytes(100_000));
     assert_eq!(
         book.round(&flows, Bytes::ZERO, NOW).shares.level,
-        Some(Bytes(180_000)),
-        "who is silent needs none"
+        Some(Bytes(209_715)),
+        "half of what is shared"
     );
 }
 
@@ -343,4 +355,26 @@ fn sabt_shares_as_abt_does_where_shares_are_small_and_losses_have_made_windows_s
     assert_eq!(half, vec![abt.shares.level; 40]);
     assert_eq!(limits, vec![abt.shares.level; 80]);
     assert_eq!(abt.shares.level, Some(Bytes(12_500)));
+}
+
+proptest! {
+    /// Until the next round, connections that grow no faster than [`GROWTH`] stay within what is shared.
+    #[test]
+    fn growth_until_the_next_round_stays_within_what_is_shared(
+        seen in prop::collection::vec((0u64..1_000_000, any::<bool>()), 1..40),
+        budget in 100_000u64..20_000_000,
+    ) {
+        let flows: Vec<FlowState> = seen.iter().zip(1..).map(|((net_target, is_busy), cookie)| {
+            let mut flow = flow(cookie, *net_target);
+            flow.sample.send_queued = Bytes(u64::from(*is_busy));
+            flow
+        }).collect();
+        let mut book = ShareBook::new(PolicyKind::Abt, Bytes(budget), Bytes::ZERO);
+        let level = book.round(&flows, Bytes::ZERO, NOW).shares.level.unwrap();
+        let reached: Bytes = seen.iter().map(|(net_target, is_busy)| {
+            let growth = if *is_busy { GROWTH } else { 1 };
+            Bytes(net_target * OVERHEAD * growth).min(level)
+        }).sum();
+        prop_assert!(level == FLOOR || reached <= book.shared(), "level {level:?}, reached {reached:?}");
+    }
 }
