@@ -223,6 +223,7 @@ impl Beside {
             max: self.max,
             scale: flow.rcv_wscale,
             out_of_order: flow.out_of_order,
+            behind: self.arrivals.behind,
         };
         fit_window(&mut self.fit, &sample)
     }

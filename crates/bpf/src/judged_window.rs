@@ -37,6 +37,7 @@ pub(crate) struct Sample {
     pub(crate) max: u64,
     pub(crate) scale: u32,
     pub(crate) out_of_order: u32,
+    pub(crate) behind: u64,
 }
 
 unsafe extern "C" {
@@ -158,6 +159,7 @@ impl Path {
             max: MAX,
             scale: 7,
             out_of_order: self.out_of_order,
+            behind: 0,
         };
         self.window = observe(&mut self.state, &sample);
     }
@@ -278,8 +280,8 @@ fn any_scale() -> impl Strategy<Value = u64> {
 fn any_sample() -> impl Strategy<Value = Sample> {
     let sizes = (any_scale(), any_scale(), any_scale(), any_scale());
     let times = (any_scale(), any_scale(), any_scale());
-    (sizes, times, 0..20_u32, any::<u32>()).prop_map(
-        |((received, mss, drs, largest), (now, rtt, rcv_rtt), scale, out_of_order)| Sample {
+    (sizes, times, 0..20_u32, any::<u32>(), any_scale()).prop_map(
+        |((received, mss, drs, largest), (now, rtt, rcv_rtt), scale, out_of_order, behind)| Sample {
             now,
             received,
             mss,
@@ -290,6 +292,7 @@ fn any_sample() -> impl Strategy<Value = Sample> {
             max: MAX,
             scale,
             out_of_order,
+            behind,
         },
     )
 }
@@ -321,16 +324,23 @@ proptest! {
 proptest! {
     #[test]
     fn samples_are_close_while_trains_tell_the_capacity_and_never_too_close(
-        rtt in 1_u32..1_000_000, phase in 0..=OPEN, segs_in in 0_u32..8_192, now in 0..1_u64 << 40,
+        rtt in 1_u32..1_000_000, phase in 0..=OPEN, segs_in in 0_u32..8_192, now in 0..1_u64 << 40, behind in 0_u64..2,
     ) {
         let config: bw_config = (&Config { receive: ReceiveRule::Fit, ..Config::default() }).into();
         let mut flow = bw_flow { min_rtt: rtt, segs_in, ..bw_flow::default() };
         flow.fit_window.phase = phase;
+        flow.arrivals.behind = behind;
         // SAFETY: the structures are those of flow.h and outlive the call.
         let next = unsafe { bufwise_next_window(&raw const config, &raw const flow, now) };
         let starts = phase == 0 && rtt >= 2_000 && segs_in <= 4_096;
-        let ramps = phase == 1 && rtt >= 2_000;
-        let (closest, furthest) = if starts { (100, 1_000) } else if ramps { (100, 10_000) } else { (500, 100_000) };
+        let follows_closely = (phase == 1 || behind > 0) && rtt >= 2_000;
+        let (closest, furthest) = if follows_closely {
+            (100, 10_000)
+        } else if starts {
+            (100, 1_000)
+        } else {
+            (500, 100_000)
+        };
         prop_assert!((now + closest..=now + furthest).contains(&next), "{} in phase {phase}, {rtt} us", next - now);
     }
 }
@@ -362,6 +372,22 @@ fn a_ramp_begins_with_two_even_trains_of_the_same_rate() {
     assert_eq!(after_trains(&[40_000], &[&even, &slower]).phase, START);
     assert_eq!(after_trains(&[40_000], &[&even, &even]).phase, RAMP);
     assert_eq!(after_trains(&[40_000], &[&bunched, &bunched, &bunched]).phase, START);
+}
+
+/// What has arrived behind a hole is not under way any more: the window is larger by that, in each phase, and the sender is
+/// allowed no more at once when the hole is filled.
+#[test]
+fn the_window_is_larger_by_what_waits_behind_a_hole() {
+    let mut path = Path::new(12_500_000, 40_000);
+    for round_trips in [1, 4, 60] {
+        path.run(round_trips);
+        let base = Sample { drs: DRS, max: MAX, rtt: 40_000, mss: MSS, ..Sample::default() };
+        // No segment has arrived since the last sample, so the rule itself stays as it is.
+        let received = path.state.last_bytes;
+        let [without, with] =
+            [0, 100_000].map(|behind| observe(&mut path.state, &Sample { received, behind, ..base }));
+        assert_eq!(with, without + 100_000, "{path:?}");
+    }
 }
 
 /// Where the first flights fill the path no pause ends a train: it counts once it has lasted half a round trip, though the

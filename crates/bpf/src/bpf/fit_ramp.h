@@ -192,6 +192,8 @@ struct bw_fit_window_sample {
 	__u32 scale;
 	/* Segments that have come out of order, modulo 2^32. */
 	__u32 out_of_order;
+	/* Payload that has arrived behind a hole (arrivals.h). */
+	__u64 behind;
 };
 
 /* Bytes that arrive at that rate in the shortest round trip. */

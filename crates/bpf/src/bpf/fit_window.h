@@ -338,7 +338,7 @@ BW_FN __u64 bw_fit_window_offer(const struct bw_fit_window *s, const struct bw_f
 {
 	if (x->rtt < BW_FIT_SHORTEST)
 		return x->drs;
-	return bw_fit_window_rounded(s->window ? s->window : bw_fit_window_unbound(s, x), x);
+	return bw_fit_window_rounded((s->window ? s->window : bw_fit_window_unbound(s, x)) + bw_min(x->behind, BW_MOST_BYTES), x);
 }
 
 #endif

@@ -56,6 +56,30 @@ static void on_established(struct bpf_sock_ops *ctx, bool initiator)
 		tune_send(ctx, f, tp, cookie, now);
 }
 
+/* Each segment that arrives, while fit asks for it: at the sender in its start, at the receiver behind a hole. */
+static void on_arrival(struct bpf_sock_ops *ctx)
+{
+	struct tcp_sock *tp = tcp_of(ctx);
+	struct bw_flow *f;
+	__u64 cookie;
+	bool more = false;
+
+	if (!tp)
+		return;
+	cookie = cookie_of(tp);
+	f = bpf_map_lookup_elem(&flows, &cookie);
+	/* The flag may be another program's, which switches it off. */
+	if (!f)
+		return;
+	if (config.send_rule == BW_SEND_FIT)
+		more = on_acknowledgement(ctx, f, tp, cookie);
+	if (config.receive_rule == BW_RECEIVE_FIT)
+		more |= on_segment_behind(ctx, f, tp);
+	/* Earlier programs may have left the flag. */
+	if (!more)
+		bpf_sock_ops_cb_flags_set(ctx, ctx->bpf_sock_ops_cb_flags & ~BPF_SOCK_OPS_PARSE_ALL_HDR_OPT_CB_FLAG);
+}
+
 static void on_state(struct bpf_sock_ops *ctx)
 {
 	__u64 cookie = bpf_get_socket_cookie(ctx), now = bpf_ktime_get_ns() / 1000;
@@ -102,7 +126,7 @@ int bufwise_flow(struct bpf_sock_ops *ctx)
 			on_segment(ctx);
 		break;
 	case BPF_SOCK_OPS_PARSE_HDR_OPT_CB:
-		on_acknowledgement(ctx);
+		on_arrival(ctx);
 		break;
 	case BPF_SOCK_OPS_STATE_CB:
 		on_state(ctx);

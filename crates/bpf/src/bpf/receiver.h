@@ -166,6 +166,19 @@ static void size_rcvbuf(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_
 		set_rcvbuf(ctx, f, tp, cookie, wanted, stale);
 }
 
+/*
+ * An acknowledgement that lists three runs of segments behind holes has no space for further options, and the kernel does not
+ * call the programs for it. fit's window grows by what arrives behind holes, so it asks for the callback of each segment that
+ * arrives until these are filled.
+ */
+static void watch_hole(struct bpf_sock_ops *ctx)
+{
+	__u32 flags = ctx->bpf_sock_ops_cb_flags;
+
+	if (config.receive_rule == BW_RECEIVE_FIT && !(flags & BPF_SOCK_OPS_PARSE_ALL_HDR_OPT_CB_FLAG))
+		bpf_sock_ops_cb_flags_set(ctx, flags | BPF_SOCK_OPS_PARSE_ALL_HDR_OPT_CB_FLAG);
+}
+
 static void sample_receiver(struct bpf_sock_ops *ctx, struct tcp_sock *tp, struct bw_fast *fast)
 {
 	__u64 cookie = cookie_of(tp), now = bpf_ktime_get_ns() / 1000, window;
@@ -182,6 +195,8 @@ static void sample_receiver(struct bpf_sock_ops *ctx, struct tcp_sock *tp, struc
 	window = bw_shared_window(&control, f, receive_window(f, cookie, now), stale);
 	f->decided_window = window;
 	fast->next_window = bw_next_window(&config, f, now);
+	if (f->arrivals.behind)
+		watch_hole(ctx);
 	fast->clamp = 0;
 	if (keeps_window(fast, f, tp))
 		return;
@@ -200,6 +215,29 @@ static bool is_burst(const struct bw_fast *fast, const struct tcp_sock *tp)
 	       bw_is_burst(fast, tp->bytes_received, tp->advmss);
 }
 
+/* Segments wait behind a hole that no sample has shown yet. */
+static bool is_hole_new(const struct bpf_sock_ops *ctx, const struct tcp_sock *tp)
+{
+	return config.receive_rule == BW_RECEIVE_FIT && tp->out_of_order_queue.rb_node &&
+	       !(ctx->bpf_sock_ops_cb_flags & BPF_SOCK_OPS_PARSE_ALL_HDR_OPT_CB_FLAG);
+}
+
+/* Each segment that arrives while some wait behind a hole. False: none does any more. */
+static bool on_segment_behind(struct bpf_sock_ops *ctx, const struct bw_flow *f, struct tcp_sock *tp)
+{
+	struct bpf_sock *sk = ctx->sk;
+	struct bw_fast *fast;
+
+	if (!f->arrivals.behind || !ctx->is_fullsock || !sk)
+		return false;
+	fast = fast_of(sk);
+	if (!fast || fast->next_window >= BW_UNTIL_ADOPTED)
+		return false;
+	if (bw_is_window_due(fast, tp->tcp_mstamp, tp->window_clamp))
+		sample_receiver(ctx, tp, fast);
+	return f->arrivals.behind;
+}
+
 static void on_segment(struct bpf_sock_ops *ctx)
 {
 	struct bpf_sock *sk = ctx->sk;
@@ -212,6 +250,8 @@ static void on_segment(struct bpf_sock_ops *ctx)
 	tp = bpf_skc_to_tcp_sock(sk);
 	fast = tp ? figures_of(ctx, sk, tp) : NULL;
 	/* tcp_mstamp, TCP's time of the event that causes this segment, costs no helper call. */
+	if (fast && fast->next_window < BW_UNTIL_ADOPTED && is_hole_new(ctx, tp))
+		fast->next_window = 0;
 	if (fast && (bw_is_window_due(fast, tp->tcp_mstamp, tp->window_clamp) || is_burst(fast, tp)))
 		sample_receiver(ctx, tp, fast);
 }

@@ -363,6 +363,7 @@ BW_FN void bw_fit_window_sample_of(struct bw_fit_window_sample *x, const volatil
 	x->max = c->max_window;
 	x->scale = f->rcv_wscale;
 	x->out_of_order = f->out_of_order;
+	x->behind = f->arrivals.behind;
 }
 
 /* The parts of fit_window.h, fed from a record. */

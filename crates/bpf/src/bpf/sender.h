@@ -141,43 +141,22 @@ static void on_rtt(struct bpf_sock_ops *ctx)
 		sample_sender(ctx, tp, fast);
 }
 
-static void leave_acknowledgements(struct bpf_sock_ops *ctx)
-{
-	bpf_sock_ops_cb_flags_set(ctx, ctx->bpf_sock_ops_cb_flags & ~BPF_SOCK_OPS_PARSE_ALL_HDR_OPT_CB_FLAG);
-}
-
 /*
  * Each segment that arrives while fit is starting. The callback comes before TCP processes the segment, so the socket
- * shows what the segment before has delivered; acknowledged_at has that segment's time.
+ * shows what the segment before has delivered; acknowledged_at has that segment's time. False: fit needs no more of them.
  */
-static void on_acknowledgement(struct bpf_sock_ops *ctx)
+static bool on_acknowledgement(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_sock *tp, __u64 cookie)
 {
-	struct tcp_sock *tp = tcp_of(ctx);
-	struct bw_flow *f;
 	__u32 before;
-	__u64 cookie;
 
-	if (!tp)
-		return;
-	cookie = cookie_of(tp);
-	f = bpf_map_lookup_elem(&flows, &cookie);
-	/* The flag may be another program's, which switches it off. */
-	if (!f)
-		return;
-	/* The flag was left by earlier programs with fit. */
-	if (config.send_rule != BW_SEND_FIT) {
-		leave_acknowledgements(ctx);
-		return;
-	}
 	if (f->acknowledged_at) {
 		sample_window(f, tp);
 		before = f->fit.roof;
 		if (send_roof(cookie, f->acknowledged_at) != before)
 			set_pace(ctx, f, &tp->inet_conn.icsk_inet.sk, send_rate(cookie));
 	}
-	if (!bw_is_fit_watching(f))
-		leave_acknowledgements(ctx);
 	f->acknowledged_at = tp->tcp_mstamp;
+	return bw_is_fit_watching(f);
 }
 
 /*

@@ -50,11 +50,10 @@ static bool ask_for_callbacks(struct tcp_sock *tp, int wanted)
 	       !bpf_setsockopt(tp, SOL_TCP, BW_TCP_CALLBACKS, &flags, sizeof(flags));
 }
 
-/* A new connection that has moved little, whose birth these programs have seen: they have asked for its callbacks. */
-static bool is_small_newcomer(const struct bw_swept *count, const struct tcp_sock *tp)
+/* A new connection whose birth these programs have seen, while no record was due: they have asked for its callbacks. */
+static bool is_newcomer(const struct bw_swept *count, const struct tcp_sock *tp)
 {
-	return config.record_after && count->again && tp->bpf_sock_ops_cb_flags & BPF_SOCK_OPS_RTT_CB_FLAG &&
-	       !is_record_due(tp);
+	return config.record_after && count->again && tp->bpf_sock_ops_cb_flags & BPF_SOCK_OPS_RTT_CB_FLAG;
 }
 
 /* Makes the record that a socket lacks; NULL: it gets none now. */
@@ -65,8 +64,9 @@ static struct bw_flow *take_in(struct bw_swept *count, struct sock_common *skc, 
 
 	if (!is_connected(skc->skc_state) || was_taken(tp) || !is_watched(&tp->inet_conn.icsk_inet.sk) || !is_own(tp))
 		return NULL;
-	if (is_small_newcomer(count, tp)) {
-		if (bw_less(now, tp->tcp_mstamp) < BW_QUIET)
+	if (is_newcomer(count, tp)) {
+		/* A share may have become smaller than its buffers since its last callback. */
+		if (!is_record_due(tp) && bw_less(now, tp->tcp_mstamp) < BW_QUIET)
 			return NULL;
 		f = remember_late(cookie, tp, now);
 		if (f)

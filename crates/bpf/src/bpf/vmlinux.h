@@ -125,6 +125,10 @@ struct tcp_options_received {
 	__u16 rcv_wscale : 4;
 };
 
+struct rb_root {
+	struct rb_node *rb_node;
+};
+
 struct tcp_sock {
 	struct inet_connection_sock inet_conn;
 	__u16 advmss;
@@ -142,6 +146,7 @@ struct tcp_sock {
 	__u32 data_segs_out;
 	__u32 data_segs_in;
 	__u32 rcv_ooopack;
+	struct rb_root out_of_order_queue;
 	__u32 rcv_wnd;
 	__u32 window_clamp;
 	__u32 max_window;
