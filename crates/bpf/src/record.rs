@@ -88,10 +88,12 @@ pub(crate) fn note(flow: &mut bw_flow, one: &Connection, at: u64) {
     flow.congestion_control = congestion_control(&one.congestion);
 }
 
-/// Returns the bytes that a connection has moved so far, in both directions.
+/// Returns a number that grows whenever data moves: the bytes in both directions, of which those behind a hole are only counted
+/// when it is filled, and the segments out of order.
 pub(crate) fn moved(one: &Connection) -> u64 {
     let info = &one.info;
-    info.bytes_sent.wrapping_add(info.bytes_acked).wrapping_add(info.bytes_received)
+    let bytes = info.bytes_sent.wrapping_add(info.bytes_acked).wrapping_add(info.bytes_received);
+    bytes.wrapping_add(info.rcv_ooopack.into())
 }
 
 /// `enum bw_cc`.

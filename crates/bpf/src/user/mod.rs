@@ -285,6 +285,10 @@ impl UserEngine {
         self.sizing(watched, &socket).sample(at);
         let rtt = if watched.flow.srtt == 0 { watched.flow.rcv_rtt } else { watched.flow.srtt };
         watched.schedule.sampled(at, moved, rtt.into(), rules::is_fit_timing(&self.config, &watched.flow));
+        // fit's window grows by what arrives behind holes.
+        if watched.flow.arrivals.behind > 0 {
+            watched.schedule.hasten(at);
+        }
         Some(())
     }
 

@@ -8,6 +8,7 @@
 //!   to a request) is seen at most an eighth of that round trip late, however long it is.
 //! - A connection is sampled every millisecond for its first 30 round trips (slow start takes about half of them),
 //!   then four times per round trip.
+//! - While segments wait behind a hole, samples are a millisecond apart.
 //! - A rule that times trains needs samples at their first and last segments. A train follows the one before by a
 //!   round trip: from shortly before it is due until it has passed, samples are [`FINE`] apart.
 //! - All of this together takes at most a 64th of a processor in the long run ([`Allowance`]); with the wake-ups and
@@ -116,6 +117,11 @@ impl Schedule {
         if let Some(at) = self.next_of_train(now, rtt).filter(|_| trains) {
             self.next_at = self.next_at.min(at);
         }
+    }
+
+    /// The next sample is due as soon as a start's would be.
+    pub(super) fn hasten(&mut self, now: u64) {
+        self.next_at = self.next_at.min(now + LEAST);
     }
 
     /// Returns the time of the next sample that the start or end of a train needs.
