@@ -75,6 +75,7 @@ pub(crate) fn iterator(
     }
     let shared = [
         (&mut open.maps.flows, &maps.flows),
+        (&mut open.maps.data, &maps.control),
         (&mut open.maps.watched, &maps.watched),
         (&mut open.maps.others, &maps.others),
         (&mut open.maps.members, &maps.members),

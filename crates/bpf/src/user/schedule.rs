@@ -236,6 +236,17 @@ mod tests {
     }
 
     #[test]
+    fn a_sample_that_is_hastened_comes_within_a_millisecond() {
+        let mut schedule = Schedule::new(0);
+        samples(&mut schedule, 80_000, 3_000_000);
+        let now = schedule.next_at;
+        schedule.sampled(now, true, 80_000, false);
+        assert_eq!(schedule.next_at, now + 20_000);
+        schedule.hasten(now);
+        assert_eq!(schedule.next_at, now + 1_000);
+    }
+
+    #[test]
     fn a_silent_connection_is_left_alone_until_it_moves_again() {
         let mut schedule = Schedule::new(0);
         samples(&mut schedule, 20_000, 1_000_000);

@@ -165,6 +165,20 @@ fn root_all_is_given_back_and_a_short_connection_was_never_touched() {
 }
 
 #[test]
+fn root_a_sweep_takes_in_a_newcomer_whose_share_has_become_small_and_counts_it_once() {
+    let Some(mut scene) = Scene::new() else { return };
+    let connection = scene.open();
+    connection.send(10);
+    let before = scene.engine.unrecorded().unwrap();
+    scene.engine.beat(Shares { level: Some(Bytes(60_000)), ..Shares::default() }).unwrap();
+    let swept = scene.sweep();
+    assert_eq!((swept.seen, swept.adopted), (1, 0), "its birth was seen");
+    assert_eq!(scene.engine.unrecorded().unwrap(), before - 1);
+    let flow = connection.flow(&scene.engine).unwrap();
+    assert!(flow.initiator && !flow.origin.adopted, "{flow:?}");
+}
+
+#[test]
 fn root_the_sweep_makes_the_record_of_a_silent_connection_and_leaves_busy_ones_out() {
     let Some(mut scene) = Scene::new() else { return };
     let connection = scene.open();
