@@ -375,7 +375,7 @@ fn a_ramp_begins_with_two_even_trains_of_the_same_rate() {
 }
 
 /// What has arrived behind a hole is not under way any more: the window is larger by that, in each phase, and the sender is
-/// allowed no more at once when the hole is filled.
+/// allowed no more at once when the hole is filled. A peer that never fills it gets three windows at most.
 #[test]
 fn the_window_is_larger_by_what_waits_behind_a_hole() {
     let mut path = Path::new(12_500_000, 40_000);
@@ -384,9 +384,10 @@ fn the_window_is_larger_by_what_waits_behind_a_hole() {
         let base = Sample { drs: DRS, max: MAX, rtt: 40_000, mss: MSS, ..Sample::default() };
         // No segment has arrived since the last sample, so the rule itself stays as it is.
         let received = path.state.last_bytes;
-        let [without, with] =
-            [0, 100_000].map(|behind| observe(&mut path.state, &Sample { received, behind, ..base }));
+        let [without, with, ever] = [0, 100_000, 1 << 40]
+            .map(|behind| observe(&mut path.state, &Sample { received, behind, ..base }));
         assert_eq!(with, without + 100_000, "{path:?}");
+        assert!(ever.abs_diff(3 * without) < 512, "{ever} beside {without}");
     }
 }
 

@@ -59,6 +59,8 @@
 #define BW_FIT_WINDOW_LONG 12
 /* An open window is thought larger than at first by at most this (1024ths), as what arrives is more than at first. */
 #define BW_FIT_WINDOW_MOST_GROWN (64 << 10)
+/* The window is larger by what waits behind a hole, at most by so many times itself. */
+#define BW_FIT_WINDOW_MOST_BEHIND 2
 /* Judgements in a row that a descent is in vain. */
 #define BW_FIT_WINDOW_IN_VAIN 2
 
@@ -333,12 +335,17 @@ BW_FN void bw_fit_window_go_on(struct bw_fit_window *s, const struct bw_fit_wind
 	s->last_bytes = x->received;
 }
 
-/* Sixth, the window to advertise (payload). */
+/*
+ * Sixth, the window to advertise (payload). What waits behind a hole is not under way any more, so the window is larger by that;
+ * by twice its size at most, so that a peer that never fills the hole does not fill the memory.
+ */
 BW_FN __u64 bw_fit_window_offer(const struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
+	__u64 window = s->window ? s->window : bw_fit_window_unbound(s, x);
+
 	if (x->rtt < BW_FIT_SHORTEST)
 		return x->drs;
-	return bw_fit_window_rounded((s->window ? s->window : bw_fit_window_unbound(s, x)) + bw_min(x->behind, BW_MOST_BYTES), x);
+	return bw_fit_window_rounded(window + bw_min(x->behind, BW_FIT_WINDOW_MOST_BEHIND * window), x);
 }
 
 #endif

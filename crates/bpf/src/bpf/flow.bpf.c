@@ -8,7 +8,8 @@
  * - RTT, once per round trip of a sender: the send rule, applied as SO_SNDBUF (sender.h).
  * - HDR_OPT_LEN, whenever a segment is built (no option is reserved): the receive rule, several times per round trip,
  *   applied as TCP_WINDOW_CLAMP (receiver.h).
- * - PARSE_HDR_OPT, for each segment that arrives while fit is starting: fit's sample (sender.h).
+ * - PARSE_HDR_OPT, for each segment that arrives: fit's sample at a sender while it is starting (sender.h), and at a receiver
+ *   while segments wait behind a hole (receiver.h).
  * - STATE: the last sample.
  * An iterator handles connections that are older than the program, or silent (sweep.h). User space reads the records,
  * and writes the shares of the memory (struct bw_control, bw_order).
