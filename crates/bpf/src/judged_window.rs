@@ -374,7 +374,7 @@ fn a_ramp_begins_with_two_even_trains_of_the_same_rate() {
     assert_eq!(after_trains(&[40_000], &[&bunched, &bunched, &bunched]).phase, START);
 }
 
-/// What has arrived behind a hole is not under way any more: the window is larger by that, in each phase, and the sender is
+/// Data that waits behind a hole is not under way any more: the window is larger by that, in each phase, and the sender is
 /// allowed no more at once when the hole is filled. A peer that never fills it gets three windows at most.
 #[test]
 fn the_window_is_larger_by_what_waits_behind_a_hole() {

@@ -232,13 +232,11 @@ BW_FN enum bw_watch bw_count_round(struct bw_fast *g, __u32 received, __u32 advm
 /* fit at the receiver: time to the next sample (us). */
 BW_FN __u64 bw_fit_window_distance(const struct bw_flow *f, __u64 rtt)
 {
-	if (rtt >= BW_FIT_SHORTEST && f->arrivals.behind)
+	if (rtt >= BW_FIT_SHORTEST && (f->fit_window.phase == BW_FIT_RAMP || f->arrivals.behind))
 		return bw_max(bw_min(rtt / BW_FIT_WINDOW_RAMP_SAMPLES, BW_SLOT), BW_FIT_WINDOW_CLOSEST);
 	if (rtt < BW_FIT_SHORTEST || f->fit_window.phase >= BW_FIT_FOLLOW ||
 	    (f->fit_window.phase == BW_FIT_START && f->segs_in > BW_FIT_WINDOW_SEGMENTS_SEEN))
 		return bw_max(bw_min(rtt / BW_WINDOW_SAMPLES, BW_LONGEST_REST), BW_WINDOW_SHORTEST);
-	if (f->fit_window.phase == BW_FIT_RAMP)
-		return bw_max(bw_min(rtt / BW_FIT_WINDOW_RAMP_SAMPLES, BW_SLOT), BW_FIT_WINDOW_CLOSEST);
 	return bw_max(bw_min(rtt / BW_FIT_WINDOW_START_SAMPLES, BW_FIT_WINDOW_FURTHEST), BW_FIT_WINDOW_CLOSEST);
 }
 

@@ -166,6 +166,13 @@ static void size_rcvbuf(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_
 		set_rcvbuf(ctx, f, tp, cookie, wanted, stale);
 }
 
+/* fit receives, and segments that arrive make no callback. */
+static bool misses_arrivals(const struct bpf_sock_ops *ctx)
+{
+	return config.receive_rule == BW_RECEIVE_FIT &&
+	       !(ctx->bpf_sock_ops_cb_flags & BPF_SOCK_OPS_PARSE_ALL_HDR_OPT_CB_FLAG);
+}
+
 /*
  * An acknowledgement that lists three runs of segments behind holes has no space for further options, and the kernel does not
  * call the programs for it. fit's window grows by what arrives behind holes, so it asks for the callback of each segment that
@@ -173,10 +180,8 @@ static void size_rcvbuf(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_
  */
 static void watch_hole(struct bpf_sock_ops *ctx)
 {
-	__u32 flags = ctx->bpf_sock_ops_cb_flags;
-
-	if (config.receive_rule == BW_RECEIVE_FIT && !(flags & BPF_SOCK_OPS_PARSE_ALL_HDR_OPT_CB_FLAG))
-		bpf_sock_ops_cb_flags_set(ctx, flags | BPF_SOCK_OPS_PARSE_ALL_HDR_OPT_CB_FLAG);
+	if (misses_arrivals(ctx))
+		bpf_sock_ops_cb_flags_set(ctx, ctx->bpf_sock_ops_cb_flags | BPF_SOCK_OPS_PARSE_ALL_HDR_OPT_CB_FLAG);
 }
 
 static void sample_receiver(struct bpf_sock_ops *ctx, struct tcp_sock *tp, struct bw_fast *fast)
@@ -216,10 +221,9 @@ static bool is_burst(const struct bw_fast *fast, const struct tcp_sock *tp)
 }
 
 /* Segments wait behind a hole that no sample has shown yet. */
-static bool is_hole_new(const struct bpf_sock_ops *ctx, const struct tcp_sock *tp)
+static bool is_hole_new(const struct bpf_sock_ops *ctx, const struct bw_fast *fast, const struct tcp_sock *tp)
 {
-	return config.receive_rule == BW_RECEIVE_FIT && tp->out_of_order_queue.rb_node &&
-	       !(ctx->bpf_sock_ops_cb_flags & BPF_SOCK_OPS_PARSE_ALL_HDR_OPT_CB_FLAG);
+	return misses_arrivals(ctx) && fast->next_window < BW_UNTIL_ADOPTED && tp->out_of_order_queue.rb_node;
 }
 
 /* Each segment that arrives while some wait behind a hole. False: none does any more. */
@@ -250,9 +254,7 @@ static void on_segment(struct bpf_sock_ops *ctx)
 	tp = bpf_skc_to_tcp_sock(sk);
 	fast = tp ? figures_of(ctx, sk, tp) : NULL;
 	/* tcp_mstamp, TCP's time of the event that causes this segment, costs no helper call. */
-	if (fast && fast->next_window < BW_UNTIL_ADOPTED && is_hole_new(ctx, tp))
-		fast->next_window = 0;
-	if (fast && (bw_is_window_due(fast, tp->tcp_mstamp, tp->window_clamp) || is_burst(fast, tp)))
+	if (fast && (bw_is_window_due(fast, tp->tcp_mstamp, tp->window_clamp) || is_burst(fast, tp) || is_hole_new(ctx, fast, tp)))
 		sample_receiver(ctx, tp, fast);
 }
 

@@ -80,7 +80,9 @@ fn a_queue_that_the_start_overflows_costs_no_more_than_without() {
         for algorithm in [Algorithm::Cubic, Algorithm::Reno] {
             let (kernel, fit) = (cell.run(KERNEL, algorithm), cell.run(FIT_WINDOW, algorithm));
             let named = format!("{mbit} Mbit/s, {rtt_ms} ms, {}", algorithm.name());
-            assert!(fit.mbit() > 0.995 * kernel.mbit(), "{named}: {} v. {}", fit.mbit(), kernel.mbit());
+            // Over 200 ms, and beside Reno, both have the same within a thousandth.
+            let least = if algorithm == Algorithm::Cubic && rtt_ms <= 40 { 1.0 } else { 0.999 };
+            assert!(fit.mbit() > least * kernel.mbit(), "{named}: {} v. {}", fit.mbit(), kernel.mbit());
             // A trial of a larger window may drop a few segments more.
             assert!(fit.drops <= kernel.drops + 3, "{named}: {} v. {} drops", fit.drops, kernel.drops);
         }
