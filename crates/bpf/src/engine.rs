@@ -46,9 +46,9 @@ const NO_LIMIT: u64 = u64::MAX;
 pub struct Shares {
     /// Memory that any connection's send buffer may hold; `None`: no bound.
     pub level: Option<Bytes>,
-    /// The same for connections that were found after [`Self::newest_at`]; `None`: as all others.
+    /// The same for connections that were found after [`Self::newest_at`] or have sent less than 64 KB; `None`: as all others.
     pub newcomer: Option<Bytes>,
-    /// Time at which the newest connection of the sample was found ([`FlowState::opened_at`]).
+    /// Time at which the newest connection that has begun to send was found ([`FlowState::opened_at`]).
     pub newest_at: Micros,
     /// Largest receive window of any connection (payload); `None`: no bound.
     pub window: Option<Bytes>,
@@ -72,7 +72,7 @@ impl Shares {
         bw_control {
             heartbeat_ns: now().0.saturating_mul(1_000),
             send_level,
-            newcomer_level: self.newcomer.map_or(send_level, |newcomer| newcomer.0.min(send_level)),
+            newcomer_level: self.newcomer.map_or(send_level, |newcomer| newcomer.0),
             newest_at: self.newest_at.0,
             window_level: self.window.map_or(NO_LIMIT, |window| window.0),
             pressure: self.pressure.into(),

@@ -269,6 +269,38 @@ fn a_connection_sends_in_earnest_when_a_quarter_of_its_window_is_acknowledged() 
     assert_eq!(payload(SendRule::Fixed, 400_000, 0), 50_000, "a choice of a size stays");
 }
 
+/// A paced CUBIC leaves slow start later: four times in five its queue overflowed, over ten paths (docs/results/engine.md).
+#[test]
+fn a_start_is_paced_only_where_its_next_window_does_not_fit_into_the_share() {
+    let paced = |cwnd, bound: bw_bound| {
+        let mut flow = bw_flow { cwnd, bound, ..sender() };
+        flow.abt.net_target = 30_001;
+        rules::decide_pace(&flow, 30_000)
+    };
+    let share = pace(30_000, 65_536, 40_000, 1_000);
+    let mut flow = bw_flow { last_buffer: 65_536, ..sender() };
+    flow.abt.net_target = 30_001;
+    assert_eq!(rules::decide_pace(&flow, 30_000), share, "one buffer takes most of the share");
+    // 4/5 of 60,000: 48 segments.
+    let starts = bw_bound::default();
+    assert_eq!([paced(24, starts), paced(25, starts)], [0, pace(30_000, 0, 40_000, 1_000)]);
+    assert_eq!(
+        paced(24, steady()),
+        pace(30_000, 0, 40_000, 1_000),
+        "later all that a share bounds are paced"
+    );
+}
+
+#[test]
+fn until_it_has_sent_64_kb_a_connection_has_a_newcomers_share() {
+    let all = bw_control { send_level: 60_000, newcomer_level: 20_000, newest_at: 7, ..control() };
+    let share = |bytes_acked| {
+        let mut flow = bw_flow { opened_at: 7, bytes_acked, ..sender() };
+        rules::decide_send(&config(SendRule::Abt, ReceiveRule::Kernel), &all, None, &mut flow, false).share
+    };
+    assert_eq!([0, 65_535, 65_536].map(share), [10_000, 10_000, 30_000]);
+}
+
 /// Until a sample has seen it; an order counts at once.
 #[test]
 fn a_connection_that_is_newer_than_the_last_samples_newest_has_a_newcomers_share() {
@@ -448,7 +480,7 @@ fn fit_times_trains_of_the_start_alone() {
 fn the_pace_is_the_lower_of_the_shares_and_of_fits_roof() {
     let share = pace(30_000, 0, 40_000, 1_000);
     let decided = |roof, net_target, share| {
-        let mut flow = sender();
+        let mut flow = bw_flow { bound: steady(), ..sender() };
         (flow.fit.roof, flow.abt.net_target) = (roof, net_target);
         rules::decide_pace(&flow, share)
     };

@@ -85,8 +85,8 @@ struct bw_control {
 	/* Memory that every connection may hold in its send buffer; BW_NO_LIMIT: no bound. */
 	__u64 send_level;
 	/*
-	 * The same for connections that were found later than newest_at (us), when the last sample's newest was found: no more than
-	 * send_level.
+	 * The same for newcomers, if less: connections that have sent little (bw_limit_of()), or were found later than newest_at (us),
+	 * when the newest that has begun to send was found.
 	 */
 	__u64 newcomer_level;
 	__u64 newest_at;

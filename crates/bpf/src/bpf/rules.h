@@ -107,12 +107,17 @@ BW_FN __u64 bw_bound_of(const volatile struct bw_config *c, struct bw_flow *f)
 	return bw_bound_observe(&f->bound, &x);
 }
 
+/* Payload that a connection has sent (acknowledged) when it is no newcomer any more: no share knows it before. */
+#define BW_NEWCOMER_BYTES 65536
+
 /* The memory that a connection may hold: by its order, or as all may, or as newcomers may. */
 BW_FN __u64 bw_limit_of(const volatile struct bw_control *all, const struct bw_order *order, const struct bw_flow *f)
 {
 	if (order)
 		return order->limit;
-	return f->opened_at > all->newest_at ? all->newcomer_level : all->send_level;
+	if (f->opened_at > all->newest_at || f->bytes_acked < BW_NEWCOMER_BYTES)
+		return bw_min(all->newcomer_level, all->send_level);
+	return all->send_level;
 }
 
 /*
@@ -215,18 +220,25 @@ BW_FN int bw_is_fit_timing(const volatile struct bw_config *c, const struct bw_f
 	       f->segs_in < BW_FIT_LONGEST_START;
 }
 
+/* The most by which a congestion window grows until the next sample, a round trip later. */
+#define BW_WINDOW_GROWTH 2
+
 /*
  * The pacing rate, bytes per second, that keeps a connection to its share (payload) and below fit's roof; 0: none. A
- * share at or above ABT's target does not limit the rate. Under pressure buffers shrink below their shares for a while;
- * the rate does not, or the path would stand idle for memory that this connection does not hold.
+ * share at or above ABT's target does not limit the rate, nor does one with room for all that the congestion window lets under
+ * way until the next sample: slow start of a paced CUBIC ends later, and overflows the queue (hystart_update()). Under pressure
+ * buffers shrink below their shares for a while; the rate does not, or the path would stand idle for memory that this
+ * connection does not hold.
  */
 BW_FN __u32 bw_decide_pace(const struct bw_flow *f, __u64 share)
 {
-	__u64 roof = f->fit.roof, pace;
+	__u64 roof = f->fit.roof, window = (__u64)f->cwnd * f->mss, pace;
 
 	if (share >= f->abt.net_target)
 		return roof;
 	pace = bw_pace(share, f->last_buffer, f->srtt, f->mss);
+	if (bw_bound_grows(&f->bound) && bw_product(pace, f->srtt) >= window * BW_WINDOW_GROWTH)
+		return roof;
 	return roof && roof < pace ? roof : pace;
 }
 

@@ -19,6 +19,13 @@ pub(crate) struct Asked {
     pub(crate) unread: Bytes,
 }
 
+impl Asked {
+    /// Returns whether there are shares, and memory for all demands.
+    pub(super) fn is_met(&self) -> bool {
+        self.demand < self.shared
+    }
+}
+
 /// The demands of both directions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AskedBoth {

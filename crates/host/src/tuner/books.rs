@@ -1,8 +1,10 @@
 //! The books of one engine's connections: what each may hold until the next sample. Pure; time is passed in.
 //!
 //! Shares are computed once per interval. They are also computed at once if the number of connections changes or the
-//! queues hold more than the budget, because a newcomer must not wait for the next round. The papers' rules as
-//! published (`:published`) wait for it. Pressure and the bound of the receive windows are renewed at each sample.
+//! queues hold more than the budget, because a newcomer must not wait for the next round; and at each sample while the memory
+//! suffices, because then shares bound only how fast a connection grows, and slow start is faster than a few rounds a second. The
+//! papers' rules as published (`:published`) wait for the next round. Pressure and the bound of the receive windows are renewed at
+//! each sample.
 
 use std::time::Duration;
 
@@ -90,7 +92,8 @@ impl Books {
         self.shares.look(flows, now);
         let known = std::mem::replace(&mut self.known, flows.len());
         let is_other = known != flows.len();
-        let early = !self.shares.keeps_its_times() && (is_other || self.shares.is_exceeded(held));
+        let early = is_other || self.shares.is_exceeded(held) || self.asked.send.is_met();
+        let early = early && !self.shares.keeps_its_times();
         let mut orders = Vec::new();
         if early || now >= self.next_round {
             let interval = u64::try_from(self.interval().as_micros()).unwrap_or(u64::MAX);
@@ -129,9 +132,10 @@ mod tests {
     }
 
     #[test]
-    fn shares_wait_for_the_next_round_unless_a_connection_comes() {
+    fn scarce_memory_is_shared_anew_at_the_next_round_unless_a_connection_comes() {
         let mut books = books("eq");
-        let one = [flow(1, 0)];
+        // In memory 1,000,000 of the 800,000 that are shared.
+        let one = [flow(1, 500_000)];
         assert_eq!(books.look(&one, Bytes::ZERO, at(0)).shares.level, Some(Bytes(800_000)));
         let own = [FlowState { owned: bufwise_bpf::Owned { send: true, receive: false }, ..one[0] }];
         let before_the_round = books.look(&own, Bytes::ZERO, at(499)).shares.level;
@@ -139,6 +143,16 @@ mod tests {
         assert_eq!(books.look(&own, Bytes::ZERO, at(500)).shares.level, Some(Bytes(200_000)));
         let two = [flow(1, 0), flow(2, 0)];
         assert_eq!(books.look(&two, Bytes::ZERO, at(501)).shares.level, Some(Bytes(400_000)), "at once");
+    }
+
+    #[test]
+    fn while_the_memory_suffices_each_sample_lets_connections_grow() {
+        let mut books = books("abt");
+        let mut level =
+            |window, millis| books.look(&[flow(1, window), flow(2, 1)], Bytes::ZERO, at(millis)).shares.level;
+        assert_eq!(level(30_000, 0), Some(Bytes(400_000)), "an equal part");
+        // What the other might grow to is kept for it: four times a newcomer's 64 KB.
+        assert_eq!(level(110_000, 100), Some(Bytes(800_000 - 262_144)), "before the next round");
     }
 
     #[test]

@@ -46,12 +46,18 @@ const MODEST: Bytes = Bytes(8_192);
 const SWING: (u64, u64) = (4, 1);
 /// Number of connections expected to start before a sample finds them.
 const AT_ONCE: u64 = 4;
+/// A newcomer beside busy connections finds at most an eighth of what is shared: they have all of it until they are told, and
+/// the budget holds a quarter more.
+const BESIDE_BUSY: u64 = 8;
 /// Beside no more connections than this, idle ones included, newcomers find the part of one more instead of what the others may
 /// hold: on a near path a newcomer fills what it finds before a sample sees it. Beside more, samples may be too seldom for that.
 const FEW: usize = 256;
 /// A connection with an empty queue that was silent for this long is *at rest*: it takes no part until it sends again,
 /// and finds the bound of a newcomer then. Otherwise the idle connections of a web server would leave nothing to the busy.
 const LATELY: Micros = Micros(5_000_000);
+/// A connection that has sent nothing yet counts as [`NEWCOMER`] for so long: programs open their connections some round trips
+/// before the first of them sends.
+const ABOUT_TO_BEGIN: Micros = Micros(1_000_000);
 /// Part of the budget that is shared out; the rest covers changes between two samples.
 const SHARED: (u64, u64) = (4, 5);
 
@@ -178,7 +184,7 @@ impl ShareBook {
             }
             PolicyKind::AbtPublished => self.rounds.round(demands),
             PolicyKind::Abt | PolicyKind::Fit => {
-                max_min_with_newcomers(&with_room_to_grow(&flows, &demands), shared)
+                Share::Level(level_of(&with_room_to_grow(&flows, &demands, now), shared))
             }
             PolicyKind::Kernel
             | PolicyKind::Fixed(_)
@@ -190,17 +196,18 @@ impl ShareBook {
         let is_beside_few = level.is_some() && !self.policy.is_published() && all.len() <= FEW;
         let shares = Shares {
             level,
-            newcomer: is_beside_few.then(|| self.part_of_one_more(flows.len())),
-            newest_at: all.iter().map(|flow| flow.opened_at).max().unwrap_or_default(),
+            newcomer: is_beside_few.then(|| self.part_of_one_more(&flows)),
+            newest_at: newest_that_has_begun(all),
             window: None,
             pressure: self.is_pressed(held),
         };
         Round { shares, orders: Vec::new(), asked: Asked { level, ..asked } }
     }
 
-    /// Returns the part of one more among so many.
-    fn part_of_one_more(&self, others: usize) -> Bytes {
-        self.shared().scaled(1, AT_ONCE.max(others as u64 + 1)).max(FLOOR)
+    /// Returns the bound of one more beside others.
+    fn part_of_one_more(&self, others: &[&FlowState]) -> Bytes {
+        let least = if busy(others) == 0 { AT_ONCE } else { BESIDE_BUSY };
+        self.shared().scaled(1, least.max(others.len() as u64 + 1)).max(FLOOR)
     }
 
     /// Returns the sum of these demands and the memory shared; all zero if the policy has no shares.
@@ -244,7 +251,7 @@ impl ShareBook {
             let of_each = flows.iter().zip(claims).zip(proportional_with_growth(demands, shared));
             of_each.map(|((flow, claim), limit)| (flow.cookie, claim.order(limit))).collect()
         };
-        let level = Some(self.part_of_one_more(senders.len()));
+        let level = Some(self.part_of_one_more(senders));
         (Shares { level, pressure: self.is_pressed(held), ..Shares::default() }, orders)
     }
 
@@ -298,6 +305,21 @@ pub(super) fn is_silent(flow: &FlowState, now: Micros) -> bool {
     now.since(flow.moved_at()) >= LATELY
 }
 
+/// Returns whether the connection has begun to send: ABT has a target once there was data for a round trip.
+fn has_begun(flow: &FlowState) -> bool {
+    flow.net_target > Bytes::ZERO || flow.sample.send_queued > Bytes::ZERO
+}
+
+/// Returns whether the connection has just opened, and has not begun.
+fn is_about_to_begin(flow: &FlowState, now: Micros) -> bool {
+    !has_begun(flow) && now.since(flow.opened_at) < ABOUT_TO_BEGIN
+}
+
+/// Returns when the newest of the connections that have begun was found; all that are newer have a newcomer's bound.
+fn newest_that_has_begun(flows: &[FlowState]) -> Micros {
+    flows.iter().filter(|flow| has_begun(flow)).map(|flow| flow.opened_at).max().unwrap_or_default()
+}
+
 /// Returns whether the application may still send, and bufwise sizes the buffer.
 fn is_ours(flow: &FlowState) -> bool {
     flow.may_send && !flow.owned.send
@@ -314,8 +336,12 @@ fn model() -> sabt::Config {
 /// segments, which swing by more than their mean within a round, and a writer fills one buffer however small its part
 /// is, so proportional parts cannot be kept.
 fn is_tight(flows: &[&FlowState], budget: Bytes) -> bool {
-    let busy = flows.iter().filter(|flow| flow.sample.send_queued > Bytes::ZERO).count();
-    budget.scaled(1, busy.max(1) as u64) < NEWCOMER
+    budget.scaled(1, busy(flows).max(1) as u64) < NEWCOMER
+}
+
+/// Counts the connections that have something queued.
+fn busy(flows: &[&FlowState]) -> usize {
+    flows.iter().filter(|flow| flow.sample.send_queued > Bytes::ZERO).count()
 }
 
 /// Returns the same bound for each, that of ABT; the kernel's side then goes by the windows, too. A mean window of some
@@ -323,8 +349,13 @@ fn is_tight(flows: &[&FlowState], budget: Bytes) -> bool {
 /// a small document count as well: they hold an initial window.
 fn level_for_all(flows: &[&FlowState], budget: Bytes, now: Micros) -> Bytes {
     let demands: Vec<Bytes> = flows.iter().map(|flow| by_window(flow, now).times(OVERHEAD)).collect();
-    let share = max_min_with_newcomers(&with_room_to_grow(flows, &demands), budget);
-    Shares::from(share).level.unwrap_or(budget)
+    level_of(&with_room_to_grow(flows, &demands, now), budget)
+}
+
+/// Returns the bound for each of these senders: an equal part at least, to which all may grow at once.
+fn level_of(demands: &[Bytes], budget: Bytes) -> Bytes {
+    let level = Shares::from(max_min_with_newcomers(demands, budget)).level.unwrap_or(budget);
+    if demands.is_empty() { level } else { level.max(budget.scaled(1, demands.len() as u64)) }
 }
 
 /// Returns proportional limits. While all demands are met, the limits cut no demand, but growth cannot exceed the
@@ -355,9 +386,10 @@ fn max_min_with_growth(demands: &[Bytes], budget: Bytes) -> Share {
 }
 
 /// Returns what each connection may demand until the next round: after a loss a busy connection demands little for a
-/// moment, and grows again. A connection with an empty queue leaves its part to the others.
-fn with_room_to_grow(flows: &[&FlowState], demands: &[Bytes]) -> Vec<Bytes> {
+/// moment, and grows again. A connection with an empty queue leaves its part to the others, unless it is about to begin.
+fn with_room_to_grow(flows: &[&FlowState], demands: &[Bytes], now: Micros) -> Vec<Bytes> {
     let grown = |(flow, demand): (&&FlowState, &Bytes)| match flow.sample.send_queued {
+        Bytes::ZERO if is_about_to_begin(flow, now) => (*demand).max(NEWCOMER),
         Bytes::ZERO => *demand,
         _ => demand.times(GROWTH),
     };

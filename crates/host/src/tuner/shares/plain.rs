@@ -57,8 +57,8 @@ impl Plain {
         let busy = senders.iter().filter(|one| one.sample.send_queued.0 > 0).count().max(1) as u64;
         let limits = if shared.0 / busy < NEWCOMER.0 {
             let windows: Vec<Bytes> = senders.iter().map(|one| by_window(one, NOW).times(OVERHEAD)).collect();
-            let grown = with_room_to_grow(&senders, &windows);
-            let Share::Level(level) = max_min_with_newcomers(&grown, shared) else { unreachable!() };
+            let grown = with_room_to_grow(&senders, &windows, NOW);
+            let level = level_of(&grown, shared);
             let order = Order { demand: Bytes::ZERO, limit: Some(level.max(FLOOR)) };
             return (flows.iter().map(|flow| (flow.cookie, order)).collect(), asked);
         } else {

@@ -167,8 +167,12 @@ fn connections_at_rest_leave_the_memory_to_the_busy() {
 fn growth_until_the_next_round_is_bounded_and_cuts_nobody() {
     let mut book = ShareBook::new(PolicyKind::Abt, Bytes(1_250_000), Bytes::ZERO);
     let level = |book: &mut ShareBook, flows: &[FlowState]| book.round(flows, Bytes::ZERO, NOW).shares.level;
-    assert_eq!(level(&mut book, &[flow(1, 50_000)]), Some(Bytes(400_000)), "four times what it has");
-    assert_eq!(level(&mut book, &[flow(1, 1_000)]), Some(Bytes(250_000)), "as four newcomers");
+    assert_eq!(level(&mut book, &[flow(1, 1_000)]), Some(Bytes(1_000_000)), "alone");
+    assert_eq!(
+        level(&mut book, &[flow(1, 1_000), flow(2, 50_000)]),
+        Some(Bytes(500_000)),
+        "both may grow to that"
+    );
     let four: Vec<FlowState> = (0..4).map(|cookie| flow(cookie, 50_000)).collect();
     assert_eq!(level(&mut book, &four), Some(Bytes(250_000)));
     assert_eq!(level(&mut book, &[flow(1, 300_000), flow(2, 100_000)]), Some(Bytes(600_000)));
@@ -228,19 +232,42 @@ fn sabt_as_published_orders_whole_packets_and_knows_no_pressure() {
 #[test]
 fn newcomers_beside_few_find_the_part_of_one_more() {
     let budget = Bytes(1_000_000);
-    let round = |policy, number: u64| {
-        let busy = |cookie| FlowState { opened_at: Micros(cookie), ..flow(cookie, 1_000_000) };
-        let flows: Vec<FlowState> = (1..=number).map(busy).collect();
+    let round = |policy, number: u64, queued: u64| {
+        let one = |cookie| FlowState { opened_at: Micros(cookie), ..flow(cookie, 1_000_000) };
+        let mut flows: Vec<FlowState> = (1..=number).map(one).collect();
+        flows.iter_mut().for_each(|flow| flow.sample.send_queued = Bytes(queued));
         ShareBook::new(policy, budget, Bytes::ZERO).round(&flows, Bytes::ZERO, NOW).shares
     };
     for policy in [PolicyKind::Abt, PolicyKind::Eq, PolicyKind::Fit] {
-        let one = round(policy, 1);
+        let one = round(policy, 1, 1);
         let bounds = (one.level, one.newcomer, one.newest_at);
-        assert_eq!(bounds, (Some(Bytes(800_000)), Some(Bytes(200_000)), Micros(1)), "{policy}");
-        assert_eq!(round(policy, 9).newcomer, Some(Bytes(80_000)), "{policy}");
-        assert_eq!([256, 257].map(|number| round(policy, number).newcomer.is_some()), [true, false]);
+        assert_eq!(bounds, (Some(Bytes(800_000)), Some(Bytes(100_000)), Micros(1)), "{policy}");
+        assert_eq!(round(policy, 1, 0).newcomer, Some(Bytes(200_000)), "{policy}: beside idle ones");
+        assert_eq!(round(policy, 9, 1).newcomer, Some(Bytes(80_000)), "{policy}");
+        assert_eq!([256, 257].map(|number| round(policy, number, 1).newcomer.is_some()), [true, false]);
     }
-    assert_eq!(round(PolicyKind::AbtPublished, 1).newcomer, None);
+    assert_eq!(round(PolicyKind::AbtPublished, 1, 1).newcomer, None);
+}
+
+#[test]
+fn who_has_opened_and_not_begun_has_a_part_for_a_second_and_then_a_newcomers_bound() {
+    let mut book = ShareBook::new(PolicyKind::Abt, Bytes(2 << 20), Bytes::ZERO);
+    let opened = Micros(2);
+    let busy = |cookie| FlowState { opened_at: Micros(1), ..flow(cookie, 40_000) };
+    let waiting = |cookie| FlowState { opened_at: opened, ..flow(cookie, 0) };
+    let mut flows: Vec<FlowState> = (0..10).map(busy).chain((10..20).map(waiting)).collect();
+    flows[..10].iter_mut().for_each(|flow| flow.sample.send_queued = Bytes(80_000));
+    let mut at = |now| book.round(&flows, Bytes::ZERO, now).shares;
+    let (shared, part) = (2_u64 << 20, |shares: Shares| shares.level.unwrap().0);
+    let first = at(opened);
+    assert!(part(first) * 10 + 10 * NEWCOMER.0 <= shared, "{first:?}: room for ten that begin");
+    let later = at(opened + ABOUT_TO_BEGIN);
+    assert_eq!(part(later), shared * 4 / 5 / 10, "who waits for longer leaves its part to the others");
+    for shares in [first, later] {
+        // Nine tenths of the budget at most, whether the ten begin before the next round or not.
+        assert!(shares.newest_at < opened, "{shares:?}");
+        assert!(shares.newcomer.unwrap().0 <= shared * 4 / 5 / 21, "{shares:?}");
+    }
 }
 
 #[test]
