@@ -33,9 +33,14 @@ pub struct Namespace {
     own: bool,
 }
 
+/// Opens the caller's own namespace, without a search for its name.
+pub(crate) fn open_own() -> Result<File> {
+    File::open(OWN).during(|| format!("cannot open the network namespace {OWN}"))
+}
+
 /// Returns the caller's own namespace.
 pub fn own() -> Result<Namespace> {
-    let file = File::open(OWN).during(|| format!("cannot open the network namespace {OWN}"))?;
+    let file = open_own()?;
     let inode = file.metadata().during(|| format!("cannot read {OWN}"))?.ino();
     let name = names().remove(&inode).map(|(name, _)| name);
     Ok(Namespace { inode, name, file, own: true })

@@ -257,7 +257,7 @@ impl Tuner {
         if let RunEngine::Kernel(engine) = &mut self.engine
             && sweeps_switch_callbacks_on()
         {
-            engine.sweep(netns::own()?.file.as_fd())?;
+            engine.sweep(netns::open_own()?.as_fd())?;
         }
         Ok(())
     }

@@ -107,7 +107,7 @@ BW_FN __u64 bw_bound_of(const volatile struct bw_config *c, struct bw_flow *f)
 	return bw_bound_observe(&f->bound, &x);
 }
 
-/* Payload that a connection has sent (acknowledged) when it is no newcomer any more: no share knows it before. */
+/* Payload that a connection has sent (acknowledged) when it is a newcomer no longer: the shares have counted it by then. */
 #define BW_NEWCOMER_BYTES 65536
 
 /* The memory that a connection may hold: by its order, or as all may, or as newcomers may. */

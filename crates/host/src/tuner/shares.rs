@@ -12,8 +12,9 @@
 //!   additions of bufwise.
 //!
 //! Between two rounds a window may double several times. So no connection may outgrow the share it would have if all
-//! grew alike, even while the budget suffices; and a connection that starts between two rounds finds a bound already: beside
-//! few others the part of one more, not what those have.
+//! grew alike, even while the budget suffices (but has an equal part at least); and a connection that starts between two rounds
+//! finds a bound already: beside few others the part of one more, not what those have. While the budget suffices, each sample has
+//! a round (`books.rs`).
 //!
 //! If a share limits a sender, the kernel's side paces it, so that the share is kept (`bpf/socket.h`). A writer may
 //! always fill one buffer (`tcp_sendmsg()`), whose size follows the shares (`at_once.rs`): a budget with less than
