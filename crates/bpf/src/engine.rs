@@ -46,7 +46,7 @@ const NO_LIMIT: u64 = u64::MAX;
 pub struct Shares {
     /// Memory that any connection's send buffer may hold; `None`: no bound.
     pub level: Option<Bytes>,
-    /// The same for connections that were found after [`Self::newest_at`] or have sent less than 64 KB; `None`: as all others.
+    /// The same for connections that were found after [`Self::newest_at`] or have sent less than 32 KB; `None`: as all others.
     pub newcomer: Option<Bytes>,
     /// Time at which the newest connection that has begun to send was found ([`FlowState::opened_at`]).
     pub newest_at: Micros,

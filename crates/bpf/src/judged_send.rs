@@ -292,13 +292,13 @@ fn a_start_is_paced_only_where_its_next_window_does_not_fit_into_the_share() {
 }
 
 #[test]
-fn until_it_has_sent_64_kb_a_connection_has_a_newcomers_share() {
+fn until_it_has_sent_32_kb_a_connection_has_a_newcomers_share() {
     let all = bw_control { send_level: 60_000, newcomer_level: 20_000, newest_at: 7, ..control() };
     let share = |bytes_acked| {
         let mut flow = bw_flow { opened_at: 7, bytes_acked, ..sender() };
         rules::decide_send(&config(SendRule::Abt, ReceiveRule::Kernel), &all, None, &mut flow, false).share
     };
-    assert_eq!([0, 65_535, 65_536].map(share), [10_000, 10_000, 30_000]);
+    assert_eq!([0, 32_767, 32_768].map(share), [10_000, 10_000, 30_000]);
 }
 
 /// Until a sample has seen it; an order counts at once.

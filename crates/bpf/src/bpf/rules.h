@@ -108,7 +108,7 @@ BW_FN __u64 bw_bound_of(const volatile struct bw_config *c, struct bw_flow *f)
 }
 
 /* Payload that a connection has sent (acknowledged) when it is a newcomer no longer: the shares have counted it by then. */
-#define BW_NEWCOMER_BYTES 65536
+#define BW_NEWCOMER_BYTES 32768
 
 /* The memory that a connection may hold: by its order, or as all may, or as newcomers may. */
 BW_FN __u64 bw_limit_of(const volatile struct bw_control *all, const struct bw_order *order, const struct bw_flow *f)

@@ -1,4 +1,5 @@
-//! A daemon's memory: all views show the same, with the cause of pressure and the connections without room.
+//! Memory budgets: all views of a daemon show the same, with the cause of pressure and the connections without room; and no share harms a
+//! start.
 
 use std::net::{TcpListener, TcpStream};
 use std::process::Child;
@@ -6,6 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::fit::transfer_over;
 use crate::place::{Daemon, Net, TestGroup};
 use crate::run::{command, patience, root, run, within};
 use crate::web::{Web, first_with};
@@ -174,4 +176,15 @@ fn the_picture_needs_a_daemon() {
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).contains("the budget is a daemon's"), "{output:?}");
     assert_eq!(run(&["ls", "--budget", "--group", "peer"]).status.code(), Some(2));
+}
+
+/// Half a product of queue takes what slow start has too much: 191 packets were dropped while a start was paced to its share.
+#[test]
+fn root_a_share_that_binds_makes_no_start_overflow_its_queue() {
+    let Some(_alone) = root() else { return };
+    let client =
+        format!("{} run --engine kernel --policy abt,kernel --memory 1MiB --", env!("CARGO_BIN_EXE_bufwise"));
+    let report = transfer_over(&["--queue", "bdp/2"], "", &client);
+    let dropped = report["link"]["a_to_b"]["drops"].as_u64().unwrap();
+    assert!(dropped < 60, "{dropped} packets dropped");
 }

@@ -17,7 +17,7 @@ fn transfer(server: &str, client: &str) -> Value {
 }
 
 /// The same over another queue.
-fn transfer_over(queue: &[&str], server: &str, client: &str) -> Value {
+pub(crate) fn transfer_over(queue: &[&str], server: &str, client: &str) -> Value {
     let attempt = || {
         let file = tempfile::NamedTempFile::new().unwrap();
         let json = file.path().to_str().unwrap();
