@@ -151,7 +151,7 @@ mod tests {
         let mut level =
             |window, millis| books.look(&[flow(1, window), flow(2, 1)], Bytes::ZERO, at(millis)).shares.level;
         assert_eq!(level(30_000, 0), Some(Bytes(400_000)), "an equal part");
-        // What the other might grow to is kept for it: four times a newcomer's 64 KB.
+        // Four times a newcomer's 64 KB are kept for the second connection, which may grow as well.
         assert_eq!(level(110_000, 100), Some(Bytes(800_000 - 262_144)), "before the next round");
     }
 

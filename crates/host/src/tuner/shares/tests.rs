@@ -250,7 +250,7 @@ fn newcomers_beside_few_find_the_part_of_one_more() {
 }
 
 #[test]
-fn who_has_opened_and_not_begun_has_a_part_for_a_second_and_then_a_newcomers_bound() {
+fn a_connection_that_waits_has_a_part_for_a_second_and_always_a_newcomers_bound() {
     let mut book = ShareBook::new(PolicyKind::Abt, Bytes(2 << 20), Bytes::ZERO);
     let opened = Micros(2);
     let busy = |cookie| FlowState { opened_at: Micros(1), ..flow(cookie, 40_000) };
@@ -258,15 +258,19 @@ fn who_has_opened_and_not_begun_has_a_part_for_a_second_and_then_a_newcomers_bou
     let mut flows: Vec<FlowState> = (0..10).map(busy).chain((10..20).map(waiting)).collect();
     flows[..10].iter_mut().for_each(|flow| flow.sample.send_queued = Bytes(80_000));
     let mut at = |now| book.round(&flows, Bytes::ZERO, now).shares;
-    let (shared, part) = (2_u64 << 20, |shares: Shares| shares.level.unwrap().0);
+    let budget = 2_u64 << 20;
+    let level = |shares: Shares| shares.level.unwrap().0;
     let first = at(opened);
-    assert!(part(first) * 10 + 10 * NEWCOMER.0 <= shared, "{first:?}: room for ten that begin");
+    assert!(level(first) * 10 + 10 * NEWCOMER.0 <= budget, "{first:?}: room for ten that begin");
     let later = at(opened + ABOUT_TO_BEGIN);
-    assert_eq!(part(later), shared * 4 / 5 / 10, "who waits for longer leaves its part to the others");
+    assert_eq!(
+        level(later),
+        budget * 4 / 5 / 10,
+        "after a second the ten busy ones share the part of the waiting"
+    );
     for shares in [first, later] {
-        // Nine tenths of the budget at most, whether the ten begin before the next round or not.
         assert!(shares.newest_at < opened, "{shares:?}");
-        assert!(shares.newcomer.unwrap().0 <= shared * 4 / 5 / 21, "{shares:?}");
+        assert!(shares.newcomer.unwrap().0 <= budget * 4 / 5 / 21, "{shares:?}");
     }
 }
 
