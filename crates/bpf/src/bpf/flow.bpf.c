@@ -8,8 +8,8 @@
  * - RTT, once per round trip of a sender: the send rule, applied as SO_SNDBUF (sender.h).
  * - HDR_OPT_LEN, whenever a segment is built (no option is reserved): the receive rule, several times per round trip,
  *   applied as TCP_WINDOW_CLAMP (receiver.h).
- * - PARSE_HDR_OPT, for each segment that arrives: fit's sample at a sender while it is starting (sender.h), and at a receiver
- *   while segments wait behind a hole (receiver.h).
+ * - PARSE_HDR_OPT, for each segment that arrives outside TCP's fast path: fit at a receiver while segments wait behind a hole
+ *   (receiver.h). With HDR_OPT_LEN: fit's sample at a sender while it is starting (sender.h).
  * - STATE: the last sample.
  * An iterator handles connections that are older than the program, or silent (sweep.h). User space reads the records,
  * and writes the shares of the memory (struct bw_control, bw_order).
@@ -57,7 +57,10 @@ static void on_established(struct bpf_sock_ops *ctx, bool initiator)
 		tune_send(ctx, f, tp, cookie, now);
 }
 
-/* Each segment that arrives, while fit asks for it: at the sender in its start, at the receiver behind a hole. */
+/*
+ * Each segment that arrives, while fit asks for it: at the sender in its start, at the receiver behind a hole. TCP has not
+ * processed it yet.
+ */
 static void on_arrival(struct bpf_sock_ops *ctx)
 {
 	struct tcp_sock *tp = tcp_of(ctx);
@@ -73,7 +76,7 @@ static void on_arrival(struct bpf_sock_ops *ctx)
 	if (!f)
 		return;
 	if (config.send_rule == BW_SEND_FIT)
-		more = on_acknowledgement(ctx, f, tp, cookie);
+		more = sample_delivery(ctx, f, tp, cookie);
 	if (config.receive_rule == BW_RECEIVE_FIT)
 		more |= on_segment_behind(ctx, f, tp);
 	/* Earlier programs may have left the flag. */
@@ -123,8 +126,11 @@ int bufwise_flow(struct bpf_sock_ops *ctx)
 			on_rtt(ctx);
 		break;
 	case BPF_SOCK_OPS_HDR_OPT_LEN_CB:
-		if (!config.only_called)
-			on_segment(ctx);
+		/* With these arguments no segment is built: the caller, as each call that sends, only asks for the space of options. */
+		if (config.only_called || ctx->args[0] == BPF_WRITE_HDR_TCP_CURRENT_MSS)
+			break;
+		on_departure(ctx);
+		on_segment(ctx);
 		break;
 	case BPF_SOCK_OPS_PARSE_HDR_OPT_CB:
 		on_arrival(ctx);

@@ -223,10 +223,6 @@ struct bw_flow {
 	struct bw_loss_events loss_events;
 	struct bw_bound bound;
 	struct bw_fit fit;
-	/*
-	 * When the last segment came while fit is starting; its effect is sampled at the next one (sender.h). 0: none.
-	 */
-	__u64 acknowledged_at;
 	struct bw_fit_window fit_window;
 	/* Retransmission time-out. */
 	__u32 rto;
@@ -285,7 +281,7 @@ struct bw_request {
 	__u32 unused;
 };
 
-_Static_assert(sizeof(struct bw_flow) == 1592, "the Rust twin has 1592 bytes");
+_Static_assert(sizeof(struct bw_flow) == 1584, "the Rust twin has 1584 bytes");
 _Static_assert(sizeof(struct bw_config) == 112, "the Rust twin has 112 bytes");
 _Static_assert(sizeof(struct bw_control) == 72, "the Rust twin has 72 bytes");
 _Static_assert(sizeof(struct bw_order) == 16, "the Rust twin has 16 bytes");

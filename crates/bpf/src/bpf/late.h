@@ -83,12 +83,8 @@ static void make_record(struct bpf_sock_ops *ctx, struct tcp_sock *tp)
 	if (!f) {
 		if (!is_watched(&tp->inet_conn.icsk_inet.sk))
 			return;
-		f = remember_late(cookie, tp, now);
-		if (!f)
+		if (!remember_late(cookie, tp, now))
 			return;
-		/* At a round trip the acknowledgement that has just come is fit's first. */
-		if (ctx->op == BPF_SOCK_OPS_RTT_CB)
-			f->acknowledged_at = tp->tcp_mstamp;
 	}
 	bpf_sock_ops_cb_flags_set(ctx, ctx->bpf_sock_ops_cb_flags | callbacks_at_start());
 }

@@ -248,8 +248,7 @@ static void on_segment(struct bpf_sock_ops *ctx)
 	struct bw_fast *fast;
 	struct tcp_sock *tp;
 
-	/* No segment is built: the caller, as each call that sends, only asks for the space of options. */
-	if (ctx->args[0] == BPF_WRITE_HDR_TCP_CURRENT_MSS || !ctx->is_fullsock || !sk)
+	if (!ctx->is_fullsock || !sk)
 		return;
 	tp = bpf_skc_to_tcp_sock(sk);
 	fast = tp ? figures_of(ctx, sk, tp) : NULL;

@@ -142,21 +142,38 @@ static void on_rtt(struct bpf_sock_ops *ctx)
 }
 
 /*
- * Each segment that arrives while fit is starting. The callback comes before TCP processes the segment, so the socket
- * shows what the segment before has delivered; acknowledged_at has that segment's time. False: fit needs no more of them.
+ * While fit is starting: a sample of what has been delivered so far, and of when TCP processed the acknowledgement that told
+ * so. False: fit needs no more of them.
  */
-static bool on_acknowledgement(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_sock *tp, __u64 cookie)
+static bool sample_delivery(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_sock *tp, __u64 cookie)
 {
-	__u32 before;
+	__u32 before = f->fit.roof;
 
-	if (f->acknowledged_at) {
-		sample_window(f, tp);
-		before = f->fit.roof;
-		if (send_roof(cookie, f->acknowledged_at) != before)
-			set_pace(ctx, f, &tp->inet_conn.icsk_inet.sk, send_rate(cookie));
-	}
-	f->acknowledged_at = tp->tcp_mstamp;
+	sample_window(f, tp);
+	if (tp->delivered_mstamp && send_roof(cookie, tp->delivered_mstamp) != before)
+		set_pace(ctx, f, &tp->inet_conn.icsk_inet.sk, send_rate(cookie));
 	return bw_is_fit_watching(f);
+}
+
+/*
+ * Each segment that is built. TCP's fast path (header prediction) makes no callback for an acknowledgement that leaves the
+ * peer's window as it is, but what it sets free is sent at once.
+ */
+static void on_departure(struct bpf_sock_ops *ctx)
+{
+	struct tcp_sock *tp;
+	struct bw_flow *f;
+	__u64 cookie;
+
+	if (config.send_rule != BW_SEND_FIT || !(ctx->bpf_sock_ops_cb_flags & BPF_SOCK_OPS_PARSE_ALL_HDR_OPT_CB_FLAG))
+		return;
+	tp = tcp_of(ctx);
+	if (!tp)
+		return;
+	cookie = cookie_of(tp);
+	f = bpf_map_lookup_elem(&flows, &cookie);
+	if (f)
+		sample_delivery(ctx, f, tp, cookie);
 }
 
 /*

@@ -152,6 +152,7 @@ struct tcp_sock {
 	__u32 max_window;
 	__u32 notsent_lowat;
 	__u32 delivered;
+	__u64 delivered_mstamp;
 	__u32 rate_delivered;
 	__u32 rate_interval_us;
 	__u8 rate_app_limited : 1;
