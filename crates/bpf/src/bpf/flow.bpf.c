@@ -57,6 +57,17 @@ static void on_established(struct bpf_sock_ops *ctx, bool initiator)
 		tune_send(ctx, f, tp, cookie, now);
 }
 
+/* fit needs no callback for each segment any more. */
+static void stop_watching(struct bpf_sock_ops *ctx)
+{
+	__u32 flags = ctx->bpf_sock_ops_cb_flags & ~BPF_SOCK_OPS_PARSE_ALL_HDR_OPT_CB_FLAG;
+
+	/* A program that reads options may be the one that writes them, too. */
+	if (config.receive_rule == BW_RECEIVE_KERNEL && !(flags & BW_READS_OPTIONS))
+		flags &= ~BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG;
+	bpf_sock_ops_cb_flags_set(ctx, flags);
+}
+
 /*
  * Each segment that arrives, while fit asks for it: at the sender in its start, at the receiver behind a hole. TCP has not
  * processed it yet.
@@ -81,7 +92,25 @@ static void on_arrival(struct bpf_sock_ops *ctx)
 		more |= on_segment_behind(ctx, f, tp);
 	/* Earlier programs may have left the flag. */
 	if (!more)
-		bpf_sock_ops_cb_flags_set(ctx, ctx->bpf_sock_ops_cb_flags & ~BPF_SOCK_OPS_PARSE_ALL_HDR_OPT_CB_FLAG);
+		stop_watching(ctx);
+}
+
+/*
+ * Each segment that is built, while fit is starting at the sender. TCP's fast path (header prediction) makes no callback for an
+ * acknowledgement that leaves the peer's window as it is, but what it sets free is sent at once.
+ */
+static void on_departure(struct bpf_sock_ops *ctx)
+{
+	struct tcp_sock *tp = tcp_of(ctx);
+	struct bw_flow *f;
+	__u64 cookie;
+
+	if (!tp || !(ctx->bpf_sock_ops_cb_flags & BPF_SOCK_OPS_PARSE_ALL_HDR_OPT_CB_FLAG))
+		return;
+	cookie = cookie_of(tp);
+	f = bpf_map_lookup_elem(&flows, &cookie);
+	if (f && !sample_delivery(ctx, f, tp, cookie) && !f->arrivals.behind)
+		stop_watching(ctx);
 }
 
 static void on_state(struct bpf_sock_ops *ctx)
@@ -129,8 +158,10 @@ int bufwise_flow(struct bpf_sock_ops *ctx)
 		/* With these arguments no segment is built: the caller, as each call that sends, only asks for the space of options. */
 		if (config.only_called || ctx->args[0] == BPF_WRITE_HDR_TCP_CURRENT_MSS)
 			break;
-		on_departure(ctx);
-		on_segment(ctx);
+		if (config.send_rule == BW_SEND_FIT)
+			on_departure(ctx);
+		if (config.receive_rule != BW_RECEIVE_KERNEL)
+			on_segment(ctx);
 		break;
 	case BPF_SOCK_OPS_PARSE_HDR_OPT_CB:
 		on_arrival(ctx);

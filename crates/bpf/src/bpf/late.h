@@ -56,10 +56,14 @@ static int callbacks_before_record(void)
 	return wanted_callbacks() & ~BPF_SOCK_OPS_STATE_CB_FLAG;
 }
 
-/* The callbacks of a connection that begins. */
+/* The callbacks of a connection that begins: fit at the sender needs those of each segment. */
 static int callbacks_at_start(void)
 {
-	return wanted_callbacks() | (config.send_rule == BW_SEND_FIT ? BPF_SOCK_OPS_PARSE_ALL_HDR_OPT_CB_FLAG : 0);
+	int flags = wanted_callbacks();
+
+	if (config.send_rule == BW_SEND_FIT)
+		flags |= BPF_SOCK_OPS_PARSE_ALL_HDR_OPT_CB_FLAG | BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG;
+	return flags;
 }
 
 /* Makes the record of a connection that has had none so far; NULL as remember(). */

@@ -156,27 +156,6 @@ static bool sample_delivery(struct bpf_sock_ops *ctx, struct bw_flow *f, struct 
 }
 
 /*
- * Each segment that is built. TCP's fast path (header prediction) makes no callback for an acknowledgement that leaves the
- * peer's window as it is, but what it sets free is sent at once.
- */
-static void on_departure(struct bpf_sock_ops *ctx)
-{
-	struct tcp_sock *tp;
-	struct bw_flow *f;
-	__u64 cookie;
-
-	if (config.send_rule != BW_SEND_FIT || !(ctx->bpf_sock_ops_cb_flags & BPF_SOCK_OPS_PARSE_ALL_HDR_OPT_CB_FLAG))
-		return;
-	tp = tcp_of(ctx);
-	if (!tp)
-		return;
-	cookie = cookie_of(tp);
-	f = bpf_map_lookup_elem(&flows, &cookie);
-	if (f)
-		sample_delivery(ctx, f, tp, cookie);
-}
-
-/*
  * Raises the initial window so that a small document is sent in one round trip (Matsuo, section 2.2.2: its size is
  * initial window and send buffer). The size is not known yet, so the threshold stands for it; RFC 6928's window is kept
  * if larger.
