@@ -181,6 +181,23 @@ proptest! {
         prop_assert!(path.roof() <= 1.1 * capacity as f64, "{} of {capacity}", path.roof());
     }
 
+    /// A paced TCP sends what its rate gives in a millisecond at once: the delay of half of that, and of two tenths of a millisecond
+    /// in hosts, is no queue, however near the path is.
+    #[test]
+    fn its_own_bursts_are_no_queue((capacity, rtt) in paths()) {
+        let mut fluid = Fluid::new(capacity, rtt).following(capacity * 9 / 10);
+        let mut delivered_after = |rounds| {
+            for _ in 0..rounds {
+                fluid.others = fluid.roof() / 2048.0 + fluid.capacity * 200e-6;
+                fluid.step();
+            }
+            (fluid.delivered, fluid.now)
+        };
+        let [(before, began), (after, ended)] = [delivered_after(40), delivered_after(80)];
+        let rate = (after - before) / ((ended - began) as f64 / 1e6);
+        prop_assert!(rate > 0.97 * capacity as f64, "{rate} of {capacity}");
+    }
+
     /// A queue that does not drain belongs to other flows: the roof is lifted within 16 round trips.
     #[test]
     fn beside_a_queue_of_others_it_opens((capacity, rtt) in paths()) {

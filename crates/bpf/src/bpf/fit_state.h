@@ -263,10 +263,13 @@ BW_FN __u64 bw_fit_queue(const struct bw_fit *s, const struct bw_fit_sample *x)
 	return bw_min(bw_less(x->srtt, x->min_rtt + segments + s->allowed), BW_LONGEST);
 }
 
-/* Returns the shortest queue (us) that counts; shorter ones are jitter of clocks and hosts. */
+/*
+ * Returns the shortest queue (us) that counts. Shorter ones are jitter of clocks and hosts, or the connection's own bursts: a
+ * paced TCP sends what its rate gives in a millisecond at once, and a segment waits for half of that on the mean.
+ */
 BW_FN __u64 bw_fit_threshold(const struct bw_fit_sample *x)
 {
-	return bw_min(x->min_rtt, BW_LONGEST) / 64 + 500;
+	return bw_max(bw_min(x->min_rtt, BW_LONGEST) / 64 + 500, 800);
 }
 
 /*
