@@ -196,6 +196,9 @@ fn what_was_counted_before_is_no_news_to_the_rules() {
     assert_eq!((flow.fit.phase, begun(65_536).fit.phase), (3, 0), "64 KB sent: its start is over");
 }
 
+/// `BW_CC_CUBIC`.
+const CUBIC: u32 = 2;
+
 /// A sender with a window of 10 segments of 1,000 bytes, past its start; its bound does not bind.
 fn sender() -> bw_flow {
     let mut flow = bw_flow {
@@ -205,6 +208,7 @@ fn sender() -> bw_flow {
         bytes_acked: 1_000_000,
         srtt: 40_000,
         min_rtt: u32::MAX,
+        congestion_control: CUBIC,
         ..bw_flow::default()
     };
     flow.abt.net_target = 40_000;
@@ -350,6 +354,19 @@ fn half_of_the_bound_and_what_fits_below_the_roof_bound_every_payload_but_none_t
     assert_eq!(payload(SendRule::Abt, 3_000_000, 1_000_000), 50_000 + (96 << 10));
     assert_eq!(payload(SendRule::Eq, 3_000_000, 1_000_000), NONE);
     assert_eq!(payload(SendRule::Abt, 3_000_000, 0), 1_000_000);
+}
+
+/// BBR's start takes a sender that waits for its buffer for one without data: four times the drops, and a longer queue.
+#[test]
+fn a_congestion_control_other_than_cubic_and_reno_has_no_bound_below_the_kernels_maximum() {
+    let payload = |congestion_control| {
+        let mut flow = bw_flow { min_rtt: 40_000, congestion_control, ..sender() };
+        flow.bound = bw_bound { began_at: 9_999_999, memory: 30_000, ..steady() };
+        (flow.abt.net_target, flow.cwnd) = (1_000_000, 50);
+        decide(SendRule::Abt, &control(), &mut flow)
+    };
+    // Twice the window, below half of the maximum.
+    assert_eq!([0, 1, CUBIC].map(payload), [200_000, 15_000, 15_000]);
 }
 
 #[test]

@@ -125,7 +125,7 @@ struct bw_order {
 	__u64 limit;
 };
 
-/* Congestion controls that SABT's demand distinguishes; fit treats BW_CC_OTHER as pacing by itself. */
+/* Congestion controls that SABT's demand distinguishes; fit treats BW_CC_OTHER as pacing by itself, and no bound below the kernel's maximum (rules.h). */
 enum bw_cc {
 	BW_CC_OTHER,
 	BW_CC_RENO,

@@ -97,6 +97,7 @@ BW_FN __u64 bw_bound_of(const volatile struct bw_config *c, struct bw_flow *f)
 		.sndbuf = f->sndbuf,
 		.delivered = f->delivered_segs,
 	};
+	__u64 bound;
 
 	if (c->send_rule == BW_SEND_KERNEL || c->send_rule == BW_SEND_FIXED || c->published)
 		return BW_NO_LIMIT;
@@ -104,7 +105,9 @@ BW_FN __u64 bw_bound_of(const volatile struct bw_config *c, struct bw_flow *f)
 	if (c->send_rule == BW_SEND_FIT && f->fit.phase == BW_FIT_OPEN && f->fit.hold)
 		return bw_bound_usual(&x);
 	x.app_limited = bw_application_limits(&s);
-	return bw_bound_observe(&f->bound, &x);
+	bound = bw_bound_observe(&f->bound, &x);
+	/* BBR takes a sender that waits for its buffer for one without data, and goes on with its start: no less than the kernel gives. */
+	return f->congestion_control == BW_CC_OTHER ? bw_max(bound, c->usual_send) : bound;
 }
 
 /* Payload that a connection has sent (acknowledged) when it is a newcomer no longer: the shares have counted it by then. */

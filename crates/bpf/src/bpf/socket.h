@@ -38,7 +38,7 @@ static __u32 last_buffer(const struct sock *sk, const struct tcp_sock *tp)
 	return bw_max(bw_min(sk->sk_gso_max_size, tp->max_window / 2), tp->mss_cache);
 }
 
-/* enum bw_cc, from the algorithm's name; SABT and fit use it. */
+/* enum bw_cc, from the algorithm's name; SABT, fit and the bound use it. */
 static __u32 congestion_control(const struct tcp_sock *tp)
 {
 	const char *name = tp->inet_conn.icsk_ca_ops->name;
@@ -83,11 +83,10 @@ static void sample(struct bw_flow *f, struct tcp_sock *tp, __u64 now)
 	f->rcv_wnd = tp->rcv_wnd;
 	f->delivered = tp->rate_delivered;
 	f->delivered_in = tp->rate_interval_us;
-	if (config.send_rule >= BW_SEND_SABT) {
-		/* __tcp_set_rto(), in microseconds. */
-		f->rto = f->srtt + tp->rttvar_us;
+	/* __tcp_set_rto(), in microseconds. */
+	f->rto = f->srtt + tp->rttvar_us;
+	if (config.send_rule > BW_SEND_FIXED)
 		f->congestion_control = congestion_control(tp);
-	}
 	f->sndbuf = sk->sk_sndbuf;
 	f->rcvbuf = sk->sk_rcvbuf;
 	f->last_buffer = last_buffer(sk, tp);
