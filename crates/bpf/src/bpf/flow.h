@@ -125,7 +125,10 @@ struct bw_order {
 	__u64 limit;
 };
 
-/* Congestion controls that SABT's demand distinguishes; fit treats BW_CC_OTHER as pacing by itself, and no bound below the kernel's maximum (rules.h). */
+/*
+ * Congestion controls that SABT's demand distinguishes. fit takes BW_CC_OTHER for one that paces by itself, and nothing bounds it
+ * below the kernel's maximum (bw_bound_of()).
+ */
 enum bw_cc {
 	BW_CC_OTHER,
 	BW_CC_RENO,

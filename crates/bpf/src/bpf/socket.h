@@ -84,7 +84,8 @@ static void sample(struct bw_flow *f, struct tcp_sock *tp, __u64 now)
 	f->delivered = tp->rate_delivered;
 	f->delivered_in = tp->rate_interval_us;
 	/* __tcp_set_rto(), in microseconds. */
-	f->rto = f->srtt + tp->rttvar_us;
+	if (config.send_rule >= BW_SEND_SABT)
+		f->rto = f->srtt + tp->rttvar_us;
 	if (config.send_rule > BW_SEND_FIXED)
 		f->congestion_control = congestion_control(tp);
 	f->sndbuf = sk->sk_sndbuf;
