@@ -224,6 +224,23 @@ proptest! {
         prop_assert!(taken <= 40, "{taken}: {path:?}");
     }
 
+    /// Round trips are longer than `T` by less than what counts as a queue, so a window far below what the path takes looks full.
+    /// It holds no queue, for what arrives follows a smaller one.
+    #[test]
+    fn a_window_far_below_the_path_grows_though_round_trips_are_a_little_longer(mut path in paths()) {
+        path.run(60);
+        path.beyond = path.rtt / 30;
+        let state = &mut path.state;
+        for bytes in [&mut state.window, &mut state.known, &mut state.mean_window, &mut state.mean_rate] {
+            *bytes /= 2;
+        }
+        (state.anchor_window, state.anchor_rate) = (state.mean_window, state.mean_rate);
+        (state.last_window, state.last_rate) = (state.mean_window, state.mean_rate);
+        (state.fastest, state.trial, state.rest) = (0, 0, 0);
+        let taken = path.until(151, |path| path.run(1).0 > 0.95);
+        prop_assert!(taken <= 150, "{taken}: {path:?}");
+    }
+
     #[test]
     fn the_queue_of_a_path_that_shrinks_is_short_again_within_forty_round_trips(mut path in paths()) {
         path.run(60);

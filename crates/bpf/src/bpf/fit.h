@@ -83,14 +83,6 @@ BW_FN int bw_fit_is_pause_of_host(__u32 doubts, __u64 before, __u64 carried)
 	return doubts < BW_FIT_DOUBTS && carried < before - before / BW_FIT_BEYOND && carried * 8 >= before * BW_FIT_PAUSED;
 }
 
-/* Raises the allowed queue to `queue` (us) and adds a step of T / 32. The allowed queue is at most half of T. */
-BW_FN void bw_fit_allow(struct bw_fit *s, const struct bw_fit_sample *x, __u64 queue)
-{
-	__u64 rtt = bw_min(x->min_rtt, BW_LONGEST);
-
-	s->allowed = bw_min(bw_max(s->allowed, queue) + rtt / BW_FIT_ALLOWED_STEP, rtt / BW_FIT_LARGEST_ALLOWED);
-}
-
 /*
  * Records a round with a queue: `queue` (us) is at least the allowed one, `before` and `delivered` are rates. A fall by
  * more than 1/32 is kept for bw_fit_judge_fall(). If falls of less than an eighth each add up to an eighth, the delay
@@ -250,6 +242,23 @@ BW_FN int bw_fit_is_queued(const struct bw_fit *s, const struct bw_fit_sample *x
 	return s->queued_since && (delivered * 4 >= s->roof * 3 || is_long);
 }
 
+/*
+ * Checks once a round whether the roof has come down and some delay has stayed all the time: a queue of the connection's
+ * own would have drained. If it is no longer than jitter, it is allowed. (A delay near the shortest that counts is a queue in some
+ * rounds and none in others, so that no descent is in vain and the roof never rises.)
+ */
+BW_FN void bw_fit_judge_floor(struct bw_fit *s, const struct bw_fit_sample *x)
+{
+	if (++s->floor_rounds < BW_FIT_FLOOR_ROUNDS)
+		return;
+	if (s->descents != s->floor_descents && s->floor > bw_fit_threshold(x) / 2 &&
+	    s->floor + s->allowed <= bw_fit_jitter(x->min_rtt))
+		bw_fit_allow(s, x, s->allowed + s->floor);
+	else if (s->floor_rounds < 2 * BW_FIT_FLOOR_ROUNDS)
+		return;
+	bw_fit_begin_floor(s);
+}
+
 /* Measures the delivered rate of the last round trip into window_rate. Returns 1 if a round trip has ended. */
 BW_FN int bw_fit_take_round_trip(struct bw_fit *s, const struct bw_fit_sample *x)
 {
@@ -285,6 +294,7 @@ BW_FN void bw_fit_follow(struct bw_fit *s, const struct bw_fit_sample *x)
 	int is_long = queue > 2 * bw_fit_threshold(x), lasts;
 
 	s->limited |= x->app_limited;
+	s->floor = bw_min(s->floor, queue);
 	if (queue <= bw_fit_threshold(x))
 		s->queued_since = 0;
 	else if (!s->queued_since)
@@ -312,6 +322,7 @@ BW_FN void bw_fit_follow(struct bw_fit *s, const struct bw_fit_sample *x)
 		bw_fit_retreat(s, x);
 	else if (!s->limited)
 		bw_fit_ascend(s, x, bw_min(bw_max(s->window_rate, s->former_window_rate), s->roof));
+	bw_fit_judge_floor(s, x);
 	/*
 	 * More delay is allowed as jitter, and no longer queue was ever seen: earlier rates do not tell what the path
 	 * carries.

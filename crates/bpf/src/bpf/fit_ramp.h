@@ -43,6 +43,9 @@
 /* No queue shows if the present round trip is longer than T by this part and this time (us) at most. */
 #define BW_FIT_WINDOW_EMPTY 32
 #define BW_FIT_WINDOW_CLOCK 500
+/* A train longer than so many segments, the first flights, and this part of C' T leaves a queue, if its sender does not pace. */
+#define BW_FIT_WINDOW_FLIGHTS 40
+#define BW_FIT_WINDOW_SPREAD 4
 /* After so many faster trains, or, with longer round trips, after so long a ramp (round trips, us), C' is doubtful. */
 #define BW_FIT_WINDOW_CONTRADICTED 2
 #define BW_FIT_WINDOW_UNSURE_ROUNDS 6
@@ -175,6 +178,9 @@ struct bw_fit_window {
 	__u32 crowded;
 	/* T when the first segment came, which is the handshake's (us). */
 	__u32 first_rtt;
+	/* Rounds in a row in which the window was used, did not grow, and no queue counted. The present trial lowers the window. */
+	__u32 still;
+	__u32 lower;
 };
 
 struct bw_fit_window_sample {
@@ -212,6 +218,12 @@ BW_FN __u64 bw_fit_window_round_trip(const struct bw_fit_window_sample *x)
 BW_FN int bw_fit_window_is_delayed(const struct bw_fit_window_sample *x)
 {
 	return x->rcv_rtt > x->rtt + x->rtt / 8 + 600;
+}
+
+/* The receiver's estimate of the round trip shows no queue. */
+BW_FN int bw_fit_window_is_empty(const struct bw_fit_window_sample *x)
+{
+	return x->rcv_rtt <= x->rtt + x->rtt / BW_FIT_WINDOW_EMPTY + BW_FIT_WINDOW_CLOCK;
 }
 
 /* The window is used: so much of it is under way, where so much arrives in a present round trip. */
@@ -280,6 +292,7 @@ BW_FN void bw_fit_window_begin_level(struct bw_fit_window *s)
 BW_FN void bw_fit_window_begin_trial(struct bw_fit_window *s)
 {
 	s->trial = 1;
+	s->lower = 0;
 	s->trial_window = 0;
 	bw_fit_window_begin_level(s);
 }
@@ -400,8 +413,7 @@ BW_FN void bw_fit_window_begin_train(struct bw_fit_window *s, const struct bw_fi
  */
 BW_FN int bw_fit_window_is_paced(const struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 rate)
 {
-	return s->phase == BW_FIT_RAMP && rate < s->capacity - s->capacity / BW_FIT_WINDOW_AGREED &&
-	       x->rcv_rtt <= x->rtt + x->rtt / BW_FIT_WINDOW_EMPTY + BW_FIT_WINDOW_CLOCK;
+	return s->phase == BW_FIT_RAMP && rate < s->capacity - s->capacity / BW_FIT_WINDOW_AGREED && bw_fit_window_is_empty(x);
 }
 
 /* C' is the rate of the longest train. Beyond half a round trip it may be the sender's rate that is seen. */
@@ -440,12 +452,22 @@ BW_FN void bw_fit_window_watch_train(struct bw_fit_window *s, const struct bw_fi
 	s->bunched = bw_fit_is_bunched(bytes, time, s->gap_bytes, s->gap);
 }
 
+/*
+ * The longest train is a good part of C' T and more than the first flights, and no queue shows: sent as a burst it would have left
+ * one. The sender paces, as fit does in its ramp at the other end, and trains have its rate.
+ */
+BW_FN int bw_fit_window_is_spread(const struct bw_fit_window *s, const struct bw_fit_window_sample *x)
+{
+	return s->evidence > BW_FIT_WINDOW_FLIGHTS * bw_segment(x->mss) &&
+	       s->evidence * BW_FIT_WINDOW_SPREAD > bw_fit_window_held(x, s->capacity) && bw_fit_window_is_empty(x);
+}
+
 /* C' is evident: the last train has this rate, and if C' is that train's, the train before has it, too. */
 BW_FN int bw_fit_window_is_evident(const struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
 	__u64 other = s->is_present ? s->train_rate : s->former_train_rate, most = s->capacity / BW_FIT_WINDOW_SAME;
 
-	if (!s->capacity || s->bunched || !other || bw_distance(s->capacity, other) > most ||
+	if (!s->capacity || s->bunched || bw_fit_window_is_spread(s, x) || !other || bw_distance(s->capacity, other) > most ||
 	    bw_distance(s->capacity, s->train_rate) > most || bw_fit_window_is_jittery(s, x))
 		return 0;
 	return bw_min(x->drs, BW_MOST_BYTES) * BW_FIT_WINDOW_EVIDENCE >= bw_fit_window_held(x, s->capacity);
@@ -612,6 +634,6 @@ BW_FN void bw_fit_window_ramp(struct bw_fit_window *s, const struct bw_fit_windo
 		bw_fit_window_enter_follow(s, x, s->capacity);
 }
 
-_Static_assert(sizeof(struct bw_fit_window) == 344, "the Rust twin has 344 bytes");
+_Static_assert(sizeof(struct bw_fit_window) == 352, "the Rust twin has 352 bytes");
 
 #endif

@@ -80,6 +80,12 @@ BW_FN void bw_fit_watch_train(struct bw_fit *s, const struct bw_fit_sample *x)
 	s->bunched = bw_fit_is_bunched(segments, s->train_time, s->gap_segments, s->gap);
 }
 
+/* In the ramp: for a round trip, the acknowledged segments were sent before the roof was set. */
+BW_FN int bw_fit_is_roof_in_force(const struct bw_fit *s, const struct bw_fit_sample *x)
+{
+	return x->now - s->round_at > x->srtt + x->srtt / 4;
+}
+
 /*
  * Measures the delivered rate and the shortest queue in time windows of T / 4 (at least 2 ms): while there is a queue,
  * the rate is C. Returns 1 if a window has ended.
@@ -94,6 +100,8 @@ BW_FN int bw_fit_watch_rate(struct bw_fit *s, const struct bw_fit_sample *x)
 	s->former_window_rate = s->window_rate;
 	s->window_rate = s->window_at ? bw_fit_rate(x, x->delivered - s->window_segments, elapsed) : 0;
 	s->window_queue = s->window_least;
+	if (s->phase == BW_FIT_RAMP && bw_fit_is_roof_in_force(s, x))
+		s->floor = bw_min(s->floor, s->window_least);
 	s->window_least = ~0U;
 	if (bw_distance(s->window_rate, s->steady_rate) > s->steady_rate / BW_FIT_STEADY) {
 		s->steady_rate = s->window_rate;
@@ -136,9 +144,8 @@ BW_FN int bw_fit_is_full(const struct bw_fit *s, const struct bw_fit_sample *x)
 		return 0;
 	if (bw_distance(s->window_rate, s->former_window_rate) > s->window_rate / BW_FIT_STEADY)
 		return 0;
-	/* For one more round trip, the acknowledged segments were sent before the roof was set. */
 	if (s->phase == BW_FIT_RAMP)
-		return x->now - s->round_at > x->srtt + x->srtt / 4 && queue > 2 * bw_fit_threshold(x);
+		return bw_fit_is_roof_in_force(s, x) && queue > 2 * bw_fit_threshold(x);
 	return queue > x->min_rtt / 4 + 2000 && queue > s->steady_queue + x->srtt / BW_FIT_LONGER &&
 	       bw_fit_delivers_window(s, x);
 }
@@ -178,7 +185,32 @@ BW_FN int bw_fit_is_refuted(const struct bw_fit *s)
 	return s->carried > s->capacity + s->capacity / BW_FIT_REFUTED;
 }
 
-/* Whether C' is evident: its train is long enough for the present window, is even, and has not been refuted. */
+/*
+ * Whether the train of C' has a good part of a flight. A flight comes back as one train, and the flight before the present one was
+ * half as long; jitter breaks flights into short trains of any rate.
+ */
+BW_FN int bw_fit_is_whole(const struct bw_fit *s, const struct bw_fit_sample *x)
+{
+	return !s->bunched && s->evidence * BW_FIT_WHOLE >= bw_min(x->cwnd, 1 << 24);
+}
+
+/*
+ * Whether the last two trains have different rates. A flight that jitter has spread is sent at the pace of its acknowledgements, and
+ * so is the next one: its rate is twice that of the one before, and not the path's.
+ */
+BW_FN int bw_fit_is_contradicted(const struct bw_fit *s)
+{
+	return s->former_rate && bw_distance(s->capacity, s->former_rate) >
+				 bw_min(s->capacity, s->former_rate) / BW_FIT_CONTRADICTED;
+}
+
+/* Whether the train of C' is all there is, and so short that jitter may have made its rate. */
+BW_FN int bw_fit_is_alone(const struct bw_fit *s, const struct bw_fit_sample *x)
+{
+	return !s->former_rate && s->train_time < x->min_rtt / BW_FIT_ALONE + 2000;
+}
+
+/* Whether C' is evident: its train is long enough for the present window, and nothing speaks against it. */
 BW_FN int bw_fit_is_evident(const struct bw_fit *s, const struct bw_fit_sample *x)
 {
 	__u64 window = bw_fit_cwnd(x), product = bw_product(s->capacity, x->min_rtt);
@@ -187,7 +219,8 @@ BW_FN int bw_fit_is_evident(const struct bw_fit *s, const struct bw_fit_sample *
 	/* Two trains of the same rate confirm each other: together they count 5/4 of their time. */
 	if (s->former_rate && bw_distance(s->capacity, s->former_rate) <= s->capacity / BW_FIT_AGREED)
 		time = (time + s->former_time) * 5 / 4;
-	if (!s->capacity || s->bunched || bw_fit_is_refuted(s) || bw_fit_is_own_rate(s, x))
+	if (!s->capacity || !bw_fit_is_whole(s, x) || bw_fit_is_alone(s, x) || bw_fit_is_contradicted(s) ||
+	    bw_fit_is_refuted(s) || bw_fit_is_own_rate(s, x))
 		return 0;
 	if (time >= BW_FIT_LONG_TRAIN)
 		return window * BW_FIT_SOON >= product;
@@ -197,13 +230,18 @@ BW_FN int bw_fit_is_evident(const struct bw_fit *s, const struct bw_fit_sample *
 /*
  * Whether the next flights of slow start could overflow a short queue, so that the roof cannot wait for better
  * evidence. C' is taken as the slower of the last two trains, for acknowledgements that a host has held back form a
- * train that is too fast.
+ * train that is too fast; as the faster one if they differ much, for then the slower one tells nothing.
  */
 BW_FN int bw_fit_is_late(const struct bw_fit *s, const struct bw_fit_sample *x)
 {
-	__u64 rate = s->former_rate ? bw_min(s->former_rate, s->capacity) : s->capacity;
+	__u64 rate = s->capacity;
 
-	return rate && !x->paced && !bw_fit_is_refuted(s) && bw_fit_cwnd(x) * BW_FIT_LATER >= bw_product(rate, x->min_rtt);
+	if (bw_fit_is_contradicted(s))
+		rate = bw_max(rate, s->former_rate);
+	else if (s->former_rate)
+		rate = bw_min(rate, s->former_rate);
+	return rate && bw_fit_is_whole(s, x) && !x->paced && !bw_fit_is_refuted(s) &&
+	       bw_fit_cwnd(x) * BW_FIT_LATER >= bw_product(rate, x->min_rtt);
 }
 
 /* Sets the first roof: 15/16 of `rate`. */
@@ -215,6 +253,7 @@ BW_FN void bw_fit_set_first(struct bw_fit *s, const struct bw_fit_sample *x, __u
 BW_FN void bw_fit_begin_ramp(struct bw_fit *s, const struct bw_fit_sample *x, __u64 rate)
 {
 	s->phase = BW_FIT_RAMP;
+	bw_fit_begin_floor(s);
 	s->window_at = 0;
 	s->window_rate = 0;
 	bw_fit_begin_round(s, x);
@@ -254,6 +293,21 @@ BW_FN void bw_fit_begin_again(struct bw_fit *s, const struct bw_fit_sample *x)
 	bw_fit_begin_train(s, x->now, x->delivered);
 }
 
+/*
+ * The roof is reached. The ramp's flights were spread, so a delay that was there all the time belongs to the path, and trains may
+ * have told less than the path carries: the search for more begins with the largest steps.
+ */
+BW_FN void bw_fit_end_ramp(struct bw_fit *s, const struct bw_fit_sample *x)
+{
+	__u32 floor = s->floor;
+
+	bw_fit_enter_follow(s, x);
+	if (floor > bw_fit_threshold(x) / 2 && floor <= bw_fit_jitter(x->min_rtt)) {
+		bw_fit_allow(s, x, floor);
+		s->step = BW_FIT_LARGEST_STEP;
+	}
+}
+
 /* Takes a sample in the phases Start and Ramp, and decides when they end. */
 BW_FN void bw_fit_start(struct bw_fit *s, const struct bw_fit_sample *x)
 {
@@ -268,10 +322,10 @@ BW_FN void bw_fit_start(struct bw_fit *s, const struct bw_fit_sample *x)
 		s->step = BW_FIT_STEP;
 		s->drains = 1;
 	} else if (s->phase == BW_FIT_RAMP) {
-		if (s->window_rate > s->roof + s->roof * BW_FIT_BURST_BEYOND_QUARTERS / 4)
+		if (s->window_rate > s->roof + s->roof / BW_FIT_BURST_BEYOND)
 			bw_fit_begin_again(s, x);
 		else if (s->window_rate * BW_FIT_REACHED_DENOMINATOR > s->roof * BW_FIT_REACHED_NUMERATOR)
-			bw_fit_enter_follow(s, x);
+			bw_fit_end_ramp(s, x);
 	} else {
 		bw_fit_watch_train(s, x);
 		bw_fit_watch_round(s, x);

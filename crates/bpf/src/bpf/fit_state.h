@@ -32,12 +32,16 @@
 #define BW_FIT_LARGEST_EXCESS 8ULL
 /* Rates of two trains are the same if they differ by at most one part in this many. */
 #define BW_FIT_AGREED 8
+/* The longest train has at least one part in this many of the congestion window. */
+#define BW_FIT_WHOLE 5
+/* The first train is evidence by itself if it lasts for one part in this many of T, and 2 ms. */
+#define BW_FIT_ALONE 8
+/* Trains contradict each other if their rates differ by more than one part in this many. */
+#define BW_FIT_CONTRADICTED 4
 /* A round trip refutes a train if its rate is higher by more than one part in this many. */
 #define BW_FIT_REFUTED 16
-/*
- * In the ramp, a time window of T / 4 refutes the train if its rate exceeds the roof by more than this many quarters.
- */
-#define BW_FIT_BURST_BEYOND_QUARTERS 3
+/* In the ramp, a time window of T / 4 refutes the train if its rate exceeds the roof by more than one part in this many. */
+#define BW_FIT_BURST_BEYOND 4
 /* In the start, a delay of one part in this many of T beyond the connection's own queue is jitter. */
 #define BW_FIT_JITTER 16
 /* A full path delivers LEAST to MOST (in 8ths) of the congestion window in a round trip; more is a burst. */
@@ -109,6 +113,8 @@
  * so a queue is allowed.
  */
 #define BW_FIT_SLID 8
+/* A delay that stays for this many rounds, with a descent among them, belongs to the path. */
+#define BW_FIT_FLOOR_ROUNDS 4
 /* A queue longer than one part in this many of T is the connection's own even if it does not use its roof. */
 #define BW_FIT_LONG_QUEUE 4
 /* The phase Open begins after this many descents in a row that do not shorten the queue: the first time, and later. */
@@ -229,6 +235,11 @@ struct bw_fit {
 	/* T at the first sample, which is the handshake's (us). */
 	__u32 first_rtt;
 	__u64 steady_rate;
+	/* The shortest queue (us) in the ramp, or since floor_rounds rounds; descents until then. */
+	__u32 floor;
+	__u32 floor_rounds;
+	__u32 floor_descents;
+	__u32 unused;
 };
 
 /* Sample of a sender: times in us, mss in bytes. min_rtt 0: not measured yet. */
@@ -272,15 +283,29 @@ BW_FN __u64 bw_fit_threshold(const struct bw_fit_sample *x)
 	return bw_max(bw_min(x->min_rtt, BW_LONGEST) / 64 + 500, 800);
 }
 
+/* Returns the longest delay (us) beyond T that may be jitter of a path on which trains tell something. */
+BW_FN __u64 bw_fit_jitter(__u64 rtt)
+{
+	return rtt / BW_FIT_JITTER + 1000;
+}
+
 /*
  * Whether a path is jittery, so that trains tell nothing: round trips are longer than T by `queue` (us), which is more
  * than slow start's flight explains, a train of `train_time`; or the handshake's, `first_rtt`, was longer than T.
  */
 BW_FN int bw_fit_has_jitter(__u64 queue, __u64 train_time, __u64 first_rtt, __u64 rtt)
 {
-	__u64 beyond = rtt / BW_FIT_JITTER + 1000;
+	__u64 beyond = bw_fit_jitter(rtt);
 
 	return queue > train_time / 2 + beyond || bw_less(first_rtt, rtt) > beyond;
+}
+
+/* Begins to watch the shortest queue. */
+BW_FN void bw_fit_begin_floor(struct bw_fit *s)
+{
+	s->floor = ~0U;
+	s->floor_rounds = 0;
+	s->floor_descents = s->descents;
 }
 
 /* Returns the rate (bytes per second) of `segments` in `time` (us). */
@@ -309,6 +334,14 @@ BW_FN int bw_fit_is_bunched(__u64 amount, __u64 time, __u64 gap_amount, __u64 ga
 	return bw_less(amount, gap_amount) * time * 3 > amount * bw_less(time, gap) * 4;
 }
 
+/* Raises the allowed queue to `queue` (us) and adds a step of T / 32. The allowed queue is at most half of T. */
+BW_FN void bw_fit_allow(struct bw_fit *s, const struct bw_fit_sample *x, __u64 queue)
+{
+	__u64 rtt = bw_min(x->min_rtt, BW_LONGEST);
+
+	s->allowed = bw_min(bw_max(s->allowed, queue) + rtt / BW_FIT_ALLOWED_STEP, rtt / BW_FIT_LARGEST_ALLOWED);
+}
+
 /* Begins a round, and a time window with it. */
 BW_FN void bw_fit_begin_round(struct bw_fit *s, const struct bw_fit_sample *x)
 {
@@ -331,9 +364,10 @@ BW_FN void bw_fit_enter_follow(struct bw_fit *s, const struct bw_fit_sample *x)
 	s->step = BW_FIT_UNSURE_STEP;
 	s->in_vain = 0;
 	s->expected = 0;
+	bw_fit_begin_floor(s);
 	bw_fit_begin_round(s, x);
 }
 
-_Static_assert(sizeof(struct bw_fit) == 264, "the Rust twin has 264 bytes");
+_Static_assert(sizeof(struct bw_fit) == 280, "the Rust twin has 280 bytes");
 
 #endif

@@ -44,6 +44,14 @@
 /* With so much noise (1024ths) a failed trial proves no queue, and what its window held may stand. */
 #define BW_FIT_TRIAL_STANDS 100
 
+/*
+ * A smaller window is tried after so many rounds in a row in which the window was used, did not grow, and no queue counted. It is
+ * smaller by this (1024ths), which is less than the usual margin, for so many rounds.
+ */
+#define BW_FIT_TRIAL_STILL 6
+#define BW_FIT_TRIAL_LOWER 40
+#define BW_FIT_TRIAL_LOWER_ROUNDS 3
+
 /* The part of `before` by which `now` is smaller, in 1024ths. */
 BW_FN __u64 bw_fit_missing(__u64 before, __u64 now)
 {
@@ -134,10 +142,14 @@ BW_FN __u32 bw_fit_window_trial_step(const struct bw_fit_window *s, __u64 rate)
 
 BW_FN void bw_fit_window_next_level(struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 rate)
 {
-	s->trial = bw_fit_window_trial_step(s, rate);
 	s->trial_window = s->window;
 	s->trial_rate = rate;
 	bw_fit_window_begin_level(s);
+	if (s->lower) {
+		bw_fit_window_set(s, s->window - s->window / 1024 * BW_FIT_TRIAL_LOWER, x);
+		return;
+	}
+	s->trial = bw_fit_window_trial_step(s, rate);
 	bw_fit_window_set(s, s->window + s->window / 1024 * s->trial, x);
 }
 
@@ -200,6 +212,30 @@ BW_FN void bw_fit_window_judge_trial(struct bw_fit_window *s, const struct bw_fi
 	}
 }
 
+/*
+ * Judges a smaller window, and goes back to the one before. If R has followed it down, that one holds no queue: T is longer by what
+ * it holds beyond R * T, and larger ones are tried. An R that stays is that of a full path, of which this costs nothing.
+ */
+BW_FN void bw_fit_window_judge_lower(struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 rate)
+{
+	__u64 held = bw_fit_window_held(x, s->trial_rate), longer = bw_fit_gained(held, s->trial_window);
+	int followed = bw_fit_missing(s->trial_rate, rate) * 4 >= BW_FIT_TRIAL_LOWER * BW_FIT_TRIAL_FOLLOWED;
+
+	if (s->level_rounds < BW_FIT_TRIAL_LOWER_ROUNDS)
+		return;
+	bw_fit_window_set(s, s->trial_window, x);
+	s->lower = 0;
+	s->trial = 0;
+	s->still = 0;
+	if (followed && longer <= BW_FIT_WINDOW_MOST_LONGER) {
+		s->known = held;
+		s->extra = longer;
+		bw_fit_window_begin_trial(s);
+	} else {
+		s->rest = BW_FIT_TRIAL_REST << BW_FIT_TRIAL_RESTS;
+	}
+}
+
 /* The window is used, no queue shows, and R is far below what the path has shown. */
 BW_FN int bw_fit_window_is_below(const struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 rate)
 {
@@ -216,27 +252,34 @@ BW_FN int bw_fit_window_is_loss_over(const struct bw_fit_window *s, const struct
 
 /*
  * Goes on with a trial: the window grows as long as R follows. A trial begins with Follow, and again where R differs from round
- * to round, for the R of a full path is C, or is far below what the path has shown. 1: the trial has set the window.
+ * to round, for the R of a full path is C, or is far below what the path has shown. Where R is calm and the window stays as it is, a
+ * smaller one is tried first. 1: the trial has set the window.
  */
 BW_FN int bw_fit_window_is_trial(struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 rate)
 {
-	int rests;
+	int rests, lower;
 
 	if (!s->trial) {
 		s->rest = bw_less(s->rest, 1);
 		s->below = s->noise < BW_FIT_TRIAL_NOISE;
 		rests = s->rest && !(s->below && bw_fit_window_is_loss_over(s, x, rate));
-		if (rests || (s->below && !bw_fit_window_is_below(s, x, rate)))
+		lower = s->below && s->still >= BW_FIT_TRIAL_STILL && s->above == BW_FIT_WINDOW_ABOVE;
+		if (rests || (s->below && !lower && !bw_fit_window_is_below(s, x, rate)))
 			return 0;
 		if (s->noise >= BW_FIT_TRIAL_UNFIT && !bw_fit_window_is_sure(s)) {
 			bw_fit_window_open(s, x);
 			return 1;
 		}
 		bw_fit_window_begin_trial(s);
+		s->lower = lower;
+		s->below &= !lower;
 	}
 	s->level_rate += rate;
 	s->level_rounds++;
-	bw_fit_window_judge_trial(s, x, s->level_rate / s->level_rounds);
+	if (s->lower && s->trial_window)
+		bw_fit_window_judge_lower(s, x, s->level_rate / s->level_rounds);
+	else
+		bw_fit_window_judge_trial(s, x, s->level_rate / s->level_rounds);
 	return 1;
 }
 

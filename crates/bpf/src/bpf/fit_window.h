@@ -26,7 +26,7 @@
  *    R * T, the path has grown: the window rises, by steps that double. Where the sender leaves the window unused and there
  *    is a queue, the window comes down to what is under way. Where R differs from round to round, the window has a margin
  *    of twice that. A trial (fit_trial.h) begins this phase, and begins again where R is noisy: larger windows, as long as the
- *    mean of R follows.
+ *    mean of R follows. Where a window in use stays as it is, a smaller one shows now and then whether it holds a queue.
  * 4. Open: if the window descends and R descends with it, then the delay is none of the connection's own. A
  *    short one belongs to the path and its hosts, and the rule goes on with a T that is longer by it. Otherwise
  *    the queue is somebody else's, or there is none (radio links, jitter, another path): the window is a quarter above the
@@ -285,18 +285,21 @@ BW_FN void bw_fit_window_follow(struct bw_fit_window *s, const struct bw_fit_win
 {
 	__u64 rate = s->last_rate, need = bw_fit_window_need(s, x, bw_fit_window_held(x, rate));
 	__u64 under_way = bw_fit_window_need(s, x, bw_product(rate, bw_fit_window_round_trip(x)));
+	int stays = 0;
 
 	if (s->window <= need + need / 2048 * bw_fit_window_margin(s)) {
 		s->was_full = 0;
 		bw_fit_window_ascend(s, x);
 	} else if (under_way * 8 >= s->window * BW_FIT_WINDOW_NEARLY) {
 		s->was_full = 1;
-		if (bw_fit_window_is_queued(s, x, need, under_way))
+		stays = !bw_fit_window_is_queued(s, x, need, under_way);
+		if (!stays)
 			bw_fit_window_descend(s, x, rate);
 	} else {
 		s->was_full = 0;
 		bw_fit_window_approach(s, x, rate, under_way);
 	}
+	s->still = stays ? bw_min(s->still + 1, BW_FIT_TRIAL_STILL) : 0;
 	bw_fit_window_begin_round(s, x);
 }
 
