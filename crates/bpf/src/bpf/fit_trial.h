@@ -214,26 +214,31 @@ BW_FN void bw_fit_window_judge_trial(struct bw_fit_window *s, const struct bw_fi
 
 /*
  * Judges a smaller window, and goes back to the one before. If R has followed it down, that one holds no queue: T is longer by what
- * it holds beyond R * T, and larger ones are tried. An R that stays is that of a full path, of which this costs nothing.
+ * it holds beyond R * T, and larger ones are tried. An R that stays is that of a full path, of which this costs nothing. 0: R has
+ * fallen further, so the path carries less; the trial is over, and has not set the window.
  */
-BW_FN void bw_fit_window_judge_lower(struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 rate)
+BW_FN int bw_fit_window_judge_lower(struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 rate)
 {
 	__u64 held = bw_fit_window_held(x, s->trial_rate), longer = bw_fit_gained(held, s->trial_window);
-	int followed = bw_fit_missing(s->trial_rate, rate) * 4 >= BW_FIT_TRIAL_LOWER * BW_FIT_TRIAL_FOLLOWED;
+	__u64 fallen = bw_fit_missing(s->trial_rate, rate);
+	int is_far = fallen > 2 * BW_FIT_TRIAL_LOWER;
 
-	if (s->level_rounds < BW_FIT_TRIAL_LOWER_ROUNDS)
-		return;
-	bw_fit_window_set(s, s->trial_window, x);
-	s->lower = 0;
-	s->trial = 0;
+	if (s->level_rounds < BW_FIT_TRIAL_LOWER_ROUNDS && !is_far)
+		return 1;
 	s->still = 0;
-	if (followed && longer <= BW_FIT_WINDOW_MOST_LONGER) {
+	s->rest = BW_FIT_TRIAL_REST << BW_FIT_TRIAL_RESTS;
+	s->trial = 0;
+	if (is_far) {
+		s->anchor_rate = 0;
+		return 0;
+	}
+	bw_fit_window_set(s, s->trial_window, x);
+	if (fallen * 4 >= BW_FIT_TRIAL_LOWER * BW_FIT_TRIAL_FOLLOWED && longer <= BW_FIT_WINDOW_MOST_LONGER) {
 		s->known = held;
 		s->extra = longer;
 		bw_fit_window_begin_trial(s);
-	} else {
-		s->rest = BW_FIT_TRIAL_REST << BW_FIT_TRIAL_RESTS;
 	}
+	return 1;
 }
 
 /* The window is used, no queue shows, and R is far below what the path has shown. */
@@ -277,9 +282,8 @@ BW_FN int bw_fit_window_is_trial(struct bw_fit_window *s, const struct bw_fit_wi
 	s->level_rate += rate;
 	s->level_rounds++;
 	if (s->lower && s->trial_window)
-		bw_fit_window_judge_lower(s, x, s->level_rate / s->level_rounds);
-	else
-		bw_fit_window_judge_trial(s, x, s->level_rate / s->level_rounds);
+		return bw_fit_window_judge_lower(s, x, s->level_rate / s->level_rounds);
+	bw_fit_window_judge_trial(s, x, s->level_rate / s->level_rounds);
 	return 1;
 }
 
