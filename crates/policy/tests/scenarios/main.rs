@@ -6,6 +6,7 @@
 
 mod beside;
 mod congestion;
+mod drawn;
 mod fit;
 mod fit_window;
 mod hystart;

@@ -1,0 +1,106 @@
+//! `fit` on drawn paths. They are on none of the grids, so no rule was made for them: rates, round trips, queues and jitter are
+//! drawn on a logarithmic scale, as networks have them.
+
+use bufwise_link::{Draw, Path};
+use bufwise_units::{BitRate, Nanos};
+
+use crate::congestion::Algorithm;
+use crate::pauses::Pauses;
+use crate::subject::{FIT, FIT_BOTH, FIT_SAMPLED, FIT_WINDOW, KERNEL, Subject};
+use crate::world::World;
+
+const SECONDS: u64 = 15;
+/// More in flight than so many bytes takes a run too long.
+const LARGEST_PRODUCT: f64 = 3_750_000.0;
+/// Pauses of quiet hosts, and the times between them, us.
+const QUIET: [(u64, u64); 2] = [(20, 100), (500, 2_000)];
+
+struct Drawn {
+    rate: BitRate,
+    rtt: Nanos,
+    /// The queue, bytes: a sixteenth of the product to eight of them, and ten packets at least.
+    queue: u64,
+    /// Largest deviation of the delay of each direction.
+    jitter: Nanos,
+}
+
+fn logarithmic(draw: &mut Draw, from: f64, to: f64) -> f64 {
+    let part = draw.between(0, 1_000_000) as f64 / 1e6;
+    from * (to / from).powf(part)
+}
+
+fn drawn(seed: u64, count: usize, is_jittery: bool) -> Vec<Drawn> {
+    let mut draw = Draw(seed);
+    let path = |_| {
+        let (rate, rtt) = (logarithmic(&mut draw, 3e6, 600e6), logarithmic(&mut draw, 4e6, 260e6));
+        let rate = rate.min(LARGEST_PRODUCT * 8e9 / rtt);
+        let queue = rate * rtt / 8e9 * logarithmic(&mut draw, 1.0 / 16.0, 8.0);
+        let jitter = if is_jittery { logarithmic(&mut draw, 100e3, 5e6).min(rtt * 0.4) } else { 0.0 };
+        Drawn {
+            rate: BitRate(rate as u64),
+            rtt: Nanos(rtt as u64),
+            queue: queue.max(15_000.0) as u64,
+            jitter: Nanos(jitter as u64),
+        }
+    };
+    (0..count).map(path).collect()
+}
+
+impl Drawn {
+    /// Mean goodput over the seeds, Mbit/s.
+    fn goodput(&self, subject: Subject, seeds: u64) -> f64 {
+        let queue = format!("{}", self.queue).parse().expect("a queue");
+        let (mut forward, mut backward) =
+            Path::builder().rate(self.rate).rtt(self.rtt).queue(queue).configs();
+        (forward.jitter, backward.jitter) = (self.jitter, self.jitter);
+        let run = |seed| {
+            let [sender, receiver] =
+                [0, 1].map(|end| Pauses::drawn_in_micros(10 * seed + end, QUIET[0], QUIET[1]));
+            let path = Path::new(forward.clone(), backward.clone(), seed).expect("a path");
+            let world = World::new(path, self.rtt, subject, Algorithm::Cubic, false);
+            let world = world.pausing(sender, receiver).like_linux().joining();
+            World::run_together(vec![(world, Nanos::ZERO)], SECONDS).remove(0).mbit()
+        };
+        (1..=seeds).map(run).sum::<f64>() / seeds as f64
+    }
+}
+
+/// Returns, in percent of the kernel's goodput, the least share, the one below which a tenth of the paths is, and the mean. A share
+/// counts as 100 at most.
+fn summary(paths: &[Drawn], seeds: u64, subject: Subject) -> [f64; 3] {
+    let share = |path: &Drawn| 100.0 * path.goodput(subject, seeds) / path.goodput(KERNEL, seeds);
+    let mut shares: Vec<f64> = paths.iter().map(share).map(|share| share.min(100.0)).collect();
+    shares.sort_by(f64::total_cmp);
+    [shares[0], shares[shares.len() / 10], shares.iter().sum::<f64>() / shares.len() as f64]
+}
+
+/// The bounds are what was reached, rounded down; 97 is wanted on each path.
+fn assert_summaries(paths: &[Drawn], seeds: u64, leasts: [(Subject, [f64; 3]); 4]) {
+    for (subject, leasts) in leasts {
+        let reached = summary(paths, seeds, subject);
+        let is_reached = reached.iter().zip(leasts).all(|(reached, least)| *reached >= least);
+        assert!(is_reached, "{}: {reached:.1?} percent, not {leasts:?}", subject.name());
+    }
+}
+
+#[test]
+fn drawn_paths_have_what_the_kernel_has() {
+    let leasts = [
+        (FIT, [97.5, 98.5, 99.0]),
+        (FIT_SAMPLED, [96.5, 98.0, 99.0]),
+        (FIT_WINDOW, [92.5, 98.0, 99.0]),
+        (FIT_BOTH, [94.0, 97.5, 99.0]),
+    ];
+    assert_summaries(&drawn(1, 60, false), 1, leasts);
+}
+
+#[test]
+fn drawn_paths_with_jitter_have_nearly_what_the_kernel_has() {
+    let leasts = [
+        (FIT, [92.5, 97.0, 98.5]),
+        (FIT_SAMPLED, [88.5, 96.0, 98.5]),
+        (FIT_WINDOW, [93.0, 97.0, 99.0]),
+        (FIT_BOTH, [70.0, 95.0, 97.5]),
+    ];
+    assert_summaries(&drawn(1, 60, true), 2, leasts);
+}
