@@ -4,16 +4,12 @@
 use bufwise_link::{Draw, Path};
 use bufwise_units::{BitRate, Nanos};
 
-use crate::congestion::Algorithm;
-use crate::pauses::Pauses;
+use crate::jittery::{QUIET, over};
 use crate::subject::{FIT, FIT_BOTH, FIT_SAMPLED, FIT_WINDOW, KERNEL, Subject};
-use crate::world::World;
 
 const SECONDS: u64 = 15;
 /// More in flight than so many bytes takes a run too long.
 const LARGEST_PRODUCT: f64 = 3_750_000.0;
-/// Pauses of quiet hosts, and the times between them, us.
-const QUIET: [(u64, u64); 2] = [(20, 100), (500, 2_000)];
 
 struct Drawn {
     rate: BitRate,
@@ -53,14 +49,8 @@ impl Drawn {
         let (mut forward, mut backward) =
             Path::builder().rate(self.rate).rtt(self.rtt).queue(queue).configs();
         (forward.jitter, backward.jitter) = (self.jitter, self.jitter);
-        let run = |seed| {
-            let [sender, receiver] =
-                [0, 1].map(|end| Pauses::drawn_in_micros(10 * seed + end, QUIET[0], QUIET[1]));
-            let path = Path::new(forward.clone(), backward.clone(), seed).expect("a path");
-            let world = World::new(path, self.rtt, subject, Algorithm::Cubic, false);
-            let world = world.pausing(sender, receiver).like_linux().joining();
-            World::run_together(vec![(world, Nanos::ZERO)], SECONDS).remove(0).mbit()
-        };
+        let run =
+            |seed| over((forward.clone(), backward.clone()), self.rtt, QUIET, seed)(subject, SECONDS).mbit();
         (1..=seeds).map(run).sum::<f64>() / seeds as f64
     }
 }

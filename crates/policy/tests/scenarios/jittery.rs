@@ -13,7 +13,7 @@ use crate::world::World;
 
 const SEEDS: u64 = 8;
 /// Ranges of the pauses of quiet and of busy hosts, and of the times between them, us.
-const QUIET: [(u64, u64); 2] = [(20, 100), (500, 2_000)];
+pub(crate) const QUIET: [(u64, u64); 2] = [(20, 100), (500, 2_000)];
 const BUSY: [(u64, u64); 2] = [(100, 800), (1_000, 8_000)];
 
 type Change = fn(DirectionConfig, Nanos) -> DirectionConfig;
@@ -33,11 +33,21 @@ fn run(
     let rate: BitRate = format!("{mbit}mbit").parse().expect("a rate");
     let (forward, backward) =
         Path::builder().rate(rate).rtt(rtt).queue(queue.parse().expect("a queue")).configs();
-    let (forward, backward) = (changes.0(forward, changes.2), changes.1(backward, changes.2));
+    over((changes.0(forward, changes.2), changes.1(backward, changes.2)), rtt, pauses, seed)
+}
+
+/// Runs a connection over a path of these directions, between hosts that pause and join segments.
+pub(crate) fn over(
+    directions: (DirectionConfig, DirectionConfig),
+    rtt: Nanos,
+    pauses: [(u64, u64); 2],
+    seed: u64,
+) -> impl Fn(Subject, u64) -> Outcome {
     move |subject, seconds| {
         let [sender, receiver] =
             [0, 1].map(|end| Pauses::drawn_in_micros(10 * seed + end, pauses[0], pauses[1]));
-        let path = Path::new(forward.clone(), backward.clone(), seed).expect("a path");
+        let (forward, backward) = directions.clone();
+        let path = Path::new(forward, backward, seed).expect("a path");
         let world = World::new(path, rtt, subject, Algorithm::Cubic, false);
         let world = world.pausing(sender, receiver).like_linux().joining();
         // With a handshake over the path, whose round trip jitters, too.
