@@ -104,6 +104,15 @@ fn the_first_train_counts_alone_if_it_lasts_for_an_eighth_of_a_round_trip_and_2_
     assert_eq!([phase(6_999), phase(7_000)], [START, RAMP]);
 }
 
+/// A first, short train may be one that jitter has spread. A longer flight overflows a short queue by that train's rate: there is a
+/// first roof at an eighth of the product if the train lasts for less than 4 ms, at a quarter if for longer.
+#[test]
+fn a_first_train_that_jitter_may_have_spread_gives_a_roof_later() {
+    let roof = |train_time, cwnd| after(bw_fit { train_time, ..with_train(0) }, &sample(cwnd, 1)).roof;
+    let first = RATE / 16 * 15;
+    assert_eq!([roof(3_999, 4), roof(3_999, 5), roof(4_000, 9), roof(4_000, 10)], [0, first, 0, first]);
+}
+
 /// A round of 100 ms that has used a roof of `RATE`, and ends with this delay beyond `T` and two segments, us.
 fn delayed(state: bw_fit, delay: u64) -> bw_fit {
     let began = NOW - 100_000;
@@ -132,6 +141,52 @@ fn a_delay_that_lasts_through_the_ramp_belongs_to_the_path() {
         assert_eq!((state.phase, state.allowed, state.step), (FOLLOW, allowed, step), "{delay} us");
     }
     assert_eq!(ramp(500, 3_000).allowed, 0);
+}
+
+/// In the ramp, a path is full if the queue grows by twice what counts (2.25 ms) beyond a delay that was there all the time. A
+/// longer one than jitter's (3.5 ms) is a queue from the first.
+#[test]
+fn a_ramp_ends_when_its_queue_grows_beyond_a_delay_that_was_there_before() {
+    let known = |floor, delay| {
+        let state = bw_fit { phase: RAMP, window_rate: RATE, floor, ..bw_fit::default() };
+        delayed(state, delay).known
+    };
+    for (floor, most) in [(0, 2_250), (1_000, 3_250), (3_500, 5_750), (9_000, 3_500)] {
+        assert_eq!([known(floor, most), known(floor, most + 1)], [0, RATE], "{floor} us");
+    }
+}
+
+/// A sender that leaves a part of its roof unused, for its host stops again and again, may send faster between the pauses: from the
+/// third such round on, a 51st of what the path carries in each, to an eighth above that.
+#[test]
+fn a_roof_rises_where_a_hosts_pauses_leave_it_unused() {
+    // The round lasts for 100 ms, and `roof` for 40 segments in a round trip.
+    let after_round = |spare, roof, cwnd, delivered, known| {
+        let began = NOW - 100_000;
+        let (phase, capacity) = (FOLLOW, RATE);
+        let state = bw_fit {
+            phase,
+            capacity,
+            roof,
+            known,
+            spare,
+            round_at: began,
+            window_at: began,
+            ..bw_fit::default()
+        };
+        let state = after(state, &sample(cwnd, delivered));
+        (state.roof, state.spare)
+    };
+    let higher = RATE + RATE * 20 / 1024;
+    assert_eq!(after_round(2, RATE, 100, 90, RATE), (higher, 3));
+    assert_eq!(after_round(1, RATE, 100, 90, RATE), (RATE, 2));
+    // Its congestion window allows no more; it delivers less than three quarters; what the path carries arrives.
+    assert_eq!(after_round(2, RATE, 42, 90, RATE), (RATE, 0));
+    assert_eq!(after_round(2, RATE, 100, 74, RATE), (RATE, 0));
+    assert_eq!(after_round(2, RATE, 100, 90, RATE * 9 / 10), (RATE, 0));
+    let highest = RATE + RATE / 8;
+    assert_eq!(after_round(9, highest, 100, 98, RATE), (highest, 0));
+    assert_eq!(after_round(9, highest - 1, 100, 98, RATE), (highest - 1 + RATE * 20 / 1024, 10));
 }
 
 /// A delay that is a queue in some rounds and none in others is allowed once it has stayed through a descent.

@@ -242,6 +242,22 @@ proptest! {
         prop_assert!(taken <= 150, "{taken}: {path:?}");
     }
 
+    /// The ramp took a small part of the path for all of it: once what arrives refutes that, trials have larger steps.
+    #[test]
+    fn a_window_of_an_eighth_of_the_path_grows_in_large_steps(mut path in paths()) {
+        path.run(60);
+        path.beyond = path.rtt / 30;
+        let state = &mut path.state;
+        for bytes in [&mut state.capacity, &mut state.window, &mut state.known, &mut state.mean_window, &mut state.mean_rate] {
+            *bytes /= 8;
+        }
+        (state.anchor_window, state.anchor_rate) = (state.mean_window, state.mean_rate);
+        (state.last_window, state.last_rate) = (state.mean_window, state.mean_rate);
+        (state.fastest, state.trial, state.rest) = (0, 0, 0);
+        let taken = path.until(86, |path| path.run(1).0 > 0.95);
+        prop_assert!(taken <= 85, "{taken}: {path:?}");
+    }
+
     #[test]
     fn the_queue_of_a_path_that_shrinks_is_short_again_within_forty_round_trips(mut path in paths()) {
         path.run(60);
@@ -390,6 +406,19 @@ fn a_ramp_begins_with_two_even_trains_of_the_same_rate() {
     assert_eq!(after_trains(&[40_000], &[&even, &slower]).phase, START);
     assert_eq!(after_trains(&[40_000], &[&even, &even]).phase, RAMP);
     assert_eq!(after_trains(&[40_000], &[&bunched, &bunched, &bunched]).phase, START);
+}
+
+/// Trains of 1 MB/s tell nothing where a round trip has delivered more than 5/4 of that.
+#[test]
+fn a_round_trip_that_delivers_far_more_refutes_trains() {
+    let sample = Sample { now: 1, received: MSS, mss: MSS, rtt: 40_000, max: MAX, ..Sample::default() };
+    let phase = |known| {
+        let mut state = bw_fit_window { round_at: 1, known, ..bw_fit_window::default() };
+        (state.capacity, state.train_rate, state.former_train_rate) = (1_000_000, 1_000_000, 1_000_000);
+        observe(&mut state, &Sample { drs: 40_000, largest: 20_000, ..sample });
+        state.phase
+    };
+    assert_eq!([phase(1_250_000), phase(1_250_001)], [RAMP, START]);
 }
 
 /// Data that waits behind a hole is not under way any more: the window is larger by that, in each phase, and the sender is

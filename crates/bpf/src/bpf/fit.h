@@ -149,7 +149,7 @@ BW_FN void bw_fit_descend(struct bw_fit *s, const struct bw_fit_sample *x, __u64
 	__u64 share = bw_min(queue * 1024 / (2 * rtt) + 1024 / BW_FIT_DOWN, 1024 / BW_FIT_LARGEST_DOWN);
 
 	s->in_vain = bw_fit_is_in_vain(s, x, queue, before, delivered) ? s->in_vain + 1 : 0;
-	s->confirmed |= queue > 2 * bw_fit_threshold(x);
+	s->confirmed |= queue > bw_fit_jitter(x->min_rtt);
 	s->queue = queue;
 	s->expected = bw_min(queue, share * bw_min(x->srtt, BW_LONGEST) / 1024);
 	s->step = BW_FIT_STEP;
@@ -195,14 +195,34 @@ BW_FN __u32 bw_fit_largest_step(const struct bw_fit *s)
 	return s->roof > 2 * bw_max(s->known, s->capacity) ? 2 * BW_FIT_LARGEST_STEP : BW_FIT_LARGEST_STEP;
 }
 
+/*
+ * Raises a roof that the sender leaves partly unused though its congestion window allows more: the host stops for some
+ * tenths of a millisecond again and again, and without a queue the path stands idle meanwhile. What is sent between the
+ * pauses has to make up for that. The path is known to carry `best`, the roof stays within 9/8 of it, and the queue between
+ * two pauses is shorter than a pause.
+ */
+BW_FN void bw_fit_make_up(struct bw_fit *s, const struct bw_fit_sample *x, __u64 delivered)
+{
+	__u64 best = bw_max(s->known ? s->known : s->capacity, s->carried);
+
+	if (delivered * 4 < s->roof * 3 || delivered >= best - best / BW_FIT_MISSING ||
+	    s->roof >= best + best / BW_FIT_MAKE_UP || bw_fit_cwnd(x) * 15 < bw_product(s->roof, x->srtt) * 16)
+		s->spare = 0;
+	else if (++s->spare >= BW_FIT_SPARE)
+		bw_fit_set(s, s->roof + best * BW_FIT_MAKE_UP_STEP / 1024, x);
+}
+
 /* Raises the roof after a round without a queue, if the sender has used it. `delivered`: the rate, at most the roof. */
 BW_FN void bw_fit_ascend(struct bw_fit *s, const struct bw_fit_sample *x, __u64 delivered)
 {
 	s->in_vain = 0;
 	s->expected = 0;
 	s->drains = 0;
-	if (delivered * 16 < s->roof * BW_FIT_USED)
+	if (delivered * 16 < s->roof * BW_FIT_USED) {
+		bw_fit_make_up(s, x, delivered);
 		return;
+	}
+	s->spare = 0;
 	s->carried = bw_fit_smooth(s->carried, delivered);
 	s->slid_from = bw_max(s->slid_from, delivered);
 	if (s->roof < s->known - s->known / BW_FIT_DOWN) {

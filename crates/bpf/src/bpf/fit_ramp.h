@@ -34,6 +34,8 @@
 #define BW_FIT_WINDOW_ABOVE 43
 /* The start ends when the window has reached this part of C' T. */
 #define BW_FIT_WINDOW_EVIDENCE 16
+/* C' is refuted if a round trip delivers more by one part in this many. */
+#define BW_FIT_WINDOW_REFUTED 4
 /* Rates of trains, and of round trips, within these parts of each other are the same. */
 #define BW_FIT_WINDOW_SAME 4
 #define BW_FIT_WINDOW_SAME_RATE 8
@@ -462,13 +464,20 @@ BW_FN int bw_fit_window_is_spread(const struct bw_fit_window *s, const struct bw
 	       s->evidence * BW_FIT_WINDOW_SPREAD > bw_fit_window_held(x, s->capacity) && bw_fit_window_is_empty(x);
 }
 
+/* A round trip of the start has delivered far more than C' allows. */
+BW_FN int bw_fit_window_is_refuted(const struct bw_fit_window *s)
+{
+	return s->known > s->capacity + s->capacity / BW_FIT_WINDOW_REFUTED;
+}
+
 /* C' is evident: the last train has this rate, and if C' is that train's, the train before has it, too. */
 BW_FN int bw_fit_window_is_evident(const struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
 	__u64 other = s->is_present ? s->train_rate : s->former_train_rate, most = s->capacity / BW_FIT_WINDOW_SAME;
 
-	if (!s->capacity || s->bunched || bw_fit_window_is_spread(s, x) || !other || bw_distance(s->capacity, other) > most ||
-	    bw_distance(s->capacity, s->train_rate) > most || bw_fit_window_is_jittery(s, x))
+	if (!s->capacity || s->bunched || bw_fit_window_is_refuted(s) || bw_fit_window_is_spread(s, x) || !other ||
+	    bw_distance(s->capacity, other) > most || bw_distance(s->capacity, s->train_rate) > most ||
+	    bw_fit_window_is_jittery(s, x))
 		return 0;
 	return bw_min(x->drs, BW_MOST_BYTES) * BW_FIT_WINDOW_EVIDENCE >= bw_fit_window_held(x, s->capacity);
 }

@@ -133,7 +133,8 @@ BW_FN int bw_fit_delivers_window(const struct bw_fit *s, const struct bw_fit_sam
 /*
  * Whether the path is full: a queue that slow start's own flights do not explain, at a steady rate. The rate is not
  * steady after a pause of a host: held segments arrive at once, followed by a gap. In the start the queue has to grow while
- * the rate stays: jitter makes CUBIC leave slow start, and then the rate stays although the path has room.
+ * the rate stays: jitter makes CUBIC leave slow start, and then the rate stays although the path has room. In the ramp it has to
+ * grow beyond a delay that was there all the time, and is no longer than jitter.
  */
 BW_FN int bw_fit_is_full(const struct bw_fit *s, const struct bw_fit_sample *x)
 {
@@ -145,7 +146,8 @@ BW_FN int bw_fit_is_full(const struct bw_fit *s, const struct bw_fit_sample *x)
 	if (bw_distance(s->window_rate, s->former_window_rate) > s->window_rate / BW_FIT_STEADY)
 		return 0;
 	if (s->phase == BW_FIT_RAMP)
-		return bw_fit_is_roof_in_force(s, x) && queue > 2 * bw_fit_threshold(x);
+		return bw_fit_is_roof_in_force(s, x) &&
+		       queue > (s->floor <= bw_fit_jitter(x->min_rtt) ? s->floor : 0) + 2 * bw_fit_threshold(x);
 	return queue > x->min_rtt / 4 + 2000 && queue > s->steady_queue + x->srtt / BW_FIT_LONGER &&
 	       bw_fit_delivers_window(s, x);
 }
@@ -235,13 +237,14 @@ BW_FN int bw_fit_is_evident(const struct bw_fit *s, const struct bw_fit_sample *
 BW_FN int bw_fit_is_late(const struct bw_fit *s, const struct bw_fit_sample *x)
 {
 	__u64 rate = s->capacity;
+	__u32 part = bw_fit_is_alone(s, x) && s->train_time >= BW_FIT_LONG_TRAIN ? BW_FIT_LATEST : BW_FIT_LATER;
 
 	if (bw_fit_is_contradicted(s))
 		rate = bw_max(rate, s->former_rate);
 	else if (s->former_rate)
 		rate = bw_min(rate, s->former_rate);
 	return rate && bw_fit_is_whole(s, x) && !x->paced && !bw_fit_is_refuted(s) &&
-	       bw_fit_cwnd(x) * BW_FIT_LATER >= bw_product(rate, x->min_rtt);
+	       bw_fit_cwnd(x) * part >= bw_product(rate, x->min_rtt);
 }
 
 /* Sets the first roof: 15/16 of `rate`. */

@@ -25,6 +25,8 @@
 #define BW_FIT_SOON 16
 #define BW_FIT_LONG_TRAIN 4000
 #define BW_FIT_LATER 8
+/* A first, short train alone, which jitter may have made, gives a roof when the congestion window has reached this part. */
+#define BW_FIT_LATEST 4
 #define BW_FIT_SHORT_TRAIN 2500
 /*
  * C' is at most this many times the rate delivered by a full path: C' may be wrong, or the connection has a share of C.
@@ -82,6 +84,14 @@
 #define BW_FIT_CHANGED 8
 /* The roof is used if this many 16ths of it were delivered in a round trip. */
 #define BW_FIT_USED 15
+/*
+ * After so many rounds in a row, a roof that the host's pauses leave unused rises by this many 1024ths of what the path is known to carry, while one part
+ * in MISSING of that is missing, to one part in MAKE_UP above it.
+ */
+#define BW_FIT_SPARE 3
+#define BW_FIT_MAKE_UP_STEP 20
+#define BW_FIT_MISSING 64
+#define BW_FIT_MAKE_UP 8
 /* Steps downwards are at least a 128th and at most an eighth of the delivered rate. */
 #define BW_FIT_DOWN 128
 #define BW_FIT_LARGEST_DOWN 8
@@ -239,7 +249,8 @@ struct bw_fit {
 	__u32 floor;
 	__u32 floor_rounds;
 	__u32 floor_descents;
-	__u32 unused;
+	/* Rounds in a row in which the sender left a part of the roof unused though its congestion window allowed more. */
+	__u32 spare;
 };
 
 /* Sample of a sender: times in us, mss in bytes. min_rtt 0: not measured yet. */

@@ -127,7 +127,7 @@ BW_FN int bw_fit_window_is_far_below(const struct bw_fit_window *s, __u64 rate)
 
 /*
  * Returns the next step (1024ths): twice the last one, and larger where R differs more from round to round, or where R is far
- * below what the path has shown.
+ * below what the path has shown. Where R is far above C', the ramp's C' tells nothing, and larger steps may be needed.
  */
 BW_FN __u32 bw_fit_window_trial_step(const struct bw_fit_window *s, __u64 rate)
 {
@@ -137,6 +137,8 @@ BW_FN __u32 bw_fit_window_trial_step(const struct bw_fit_window *s, __u64 rate)
 		return BW_FIT_TRIAL_WIDE;
 	if (!s->trial_window && bw_fit_window_is_sure(s))
 		return BW_FIT_TRIAL_FIRST;
+	if (rate > s->capacity + s->capacity / BW_FIT_WINDOW_REFUTED)
+		most = bw_max(most, rate > 2 * s->capacity ? 2 * BW_FIT_TRIAL_WIDE : BW_FIT_TRIAL_WIDE);
 	return bw_min(bw_min(bw_max(2 * s->trial, least), most), BW_FIT_TRIAL_LARGEST);
 }
 

@@ -50,7 +50,7 @@ fn paths() -> Vec<Varying> {
             "jitter of 5 ms",
             (100, 50, "1bdp"),
             |c| DirectionConfig { jitter: Nanos::from_millis(5), ..c },
-            [98.5, 92.5, 92.5],
+            [98.5, 92.5, 92.0],
         ),
         one(
             "jitter of 20 ms",
@@ -72,7 +72,7 @@ fn paths() -> Vec<Varying> {
         ),
         Varying {
             backward: |c| DirectionConfig { trace: "0 0\n0.012 100mbit\n0.014 repeat".parse().ok(), ..c },
-            ..one("acknowledgements in bursts", (100, 40, "1bdp"), same, [98.5, 96.0, 96.5])
+            ..one("acknowledgements in bursts", (100, 40, "1bdp"), same, [99.5, 96.0, 96.5])
         },
     ]
 }
@@ -112,7 +112,7 @@ fn where_the_path_varies_it_has_nearly_what_the_kernel_has_with_a_shorter_queue(
 /// kernel's; the aim is 97 in each case.
 #[test]
 fn jitter_both_ways_costs_a_sender_little() {
-    let cases = [(2, [92.0, 86.5]), (5, [94.0, 87.0]), (10, [97.0, 93.0]), (20, [95.0, 92.5])];
+    let cases = [(2, [97.5, 93.5]), (5, [97.5, 87.0]), (10, [98.5, 97.5]), (20, [99.0, 96.5])];
     for (jitter_ms, leasts) in cases {
         let mean = |subject| -> f64 {
             let runs = (1..=8).map(|seed| {
