@@ -27,7 +27,8 @@
  * 3. Follow: every two round trips, the roof rises by a small step if there is no queue; if there is one, the roof is
  *    set slightly below the delivered rate. The steps up double beyond what the path is known to carry, until a queue
  *    appears, so that a path that has grown is found within some round trips. Steps up are parts of C', steps down are
- *    parts of the connection's own rate: connections that share a path approach equal rates.
+ *    parts of the connection's own rate: connections that share a path approach equal rates. A roof that the pauses of a
+ *    busy host leave unused rises a little above what the path carries.
  *    If the delivered rate falls and soon rises again, the rate of the path varies or a link pauses. Such a path needs
  *    a queue: one as long as the longest seen during these falls is allowed, at most T / 2, as if T were longer by it.
  * 4. Open: no roof. If three descents in a row (two after an earlier failure) do not shorten the queue as expected, the

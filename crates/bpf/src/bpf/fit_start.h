@@ -232,7 +232,8 @@ BW_FN int bw_fit_is_evident(const struct bw_fit *s, const struct bw_fit_sample *
 /*
  * Whether the next flights of slow start could overflow a short queue, so that the roof cannot wait for better
  * evidence. C' is taken as the slower of the last two trains, for acknowledgements that a host has held back form a
- * train that is too fast; as the faster one if they differ much, for then the slower one tells nothing.
+ * train that is too fast; as the faster one if they differ much, for then the slower one tells nothing. A first train that
+ * jitter may have spread has to wait for a larger window.
  */
 BW_FN int bw_fit_is_late(const struct bw_fit *s, const struct bw_fit_sample *x)
 {
