@@ -67,9 +67,10 @@ pub struct Host {
 /// Script of process 1: mounts its own /proc, prints a word when it is up, then waits for the pipe to close.
 const INIT: &str = "mount -t proc proc /proc 2>/dev/null; echo up; exec cat >/dev/null";
 
-/// Script that asks all processes except process 1 to end, and waits until only that and this shell are left. Process 1
-/// reaps no children, so orphans that have ended stay as zombies and are not counted.
-const END: &str = "kill -s TERM -- -1; tries=0; while [ $tries -lt 200 ]; do alive=0; \
+/// Script that asks all processes except process 1 to end, and waits until only that and this shell are left, some five seconds at
+/// most: on a busy machine a `bufwise run` takes more than two to give back what it has changed. Process 1 reaps no children, so
+/// orphans that have ended stay as zombies and are not counted.
+const END: &str = "kill -s TERM -- -1; tries=0; while [ $tries -lt 500 ]; do alive=0; \
     for stat in /proc/[0-9]*/stat; do read -r line <$stat && case $line in \
     *') Z '*) ;; *) alive=$((alive + 1)) ;; esac; done; \
     [ $alive -le 2 ] && exit; sleep 0.01; tries=$((tries + 1)); done";
