@@ -115,6 +115,13 @@ impl Fluid {
             self.step();
         }
     }
+
+    /// Runs for `round_trips`; returns the delivered rate, bytes per second.
+    fn rate(&mut self, round_trips: u32) -> f64 {
+        let (before, began) = (self.delivered, self.now);
+        self.run(round_trips);
+        (self.delivered - before) / (self.now - began) as f64 * 1e6
+    }
 }
 
 fn paths() -> impl Strategy<Value = (u64, u64)> {
@@ -162,10 +169,7 @@ proptest! {
     fn it_finds_what_the_path_carries((capacity, rtt) in paths(), percent in 50_u64..180) {
         let mut path = Fluid::new(capacity, rtt).following(capacity * percent / 100);
         path.run(90);
-        let before = path.delivered;
-        let began = path.now;
-        path.run(60);
-        let rate = (path.delivered - before) / (path.now - began) as f64 * 1e6;
+        let rate = path.rate(60);
         prop_assert!(rate >= 0.96 * capacity as f64, "{} of {}", rate, capacity);
         let queue = path.queue / path.capacity * 1e6;
         // The rule does not count two segments as a queue.
@@ -207,13 +211,11 @@ proptest! {
 
     /// A host that stands still for a tenth of the time, some tenths of a millisecond at once, has to send faster meanwhile.
     #[test]
-    fn a_hosts_pauses_cost_little((capacity, rtt) in paths(), percent in 100..110) {
+    fn a_hosts_pauses_cost_little((capacity, rtt) in paths(), thousandths in 100..110) {
         let mut path = Fluid::new(capacity, rtt).following(capacity);
-        path.still = f64::from(percent) / 1_000.0;
+        path.still = f64::from(thousandths) / 1_000.0;
         path.run(60);
-        let (before, began) = (path.delivered, path.now);
-        path.run(60);
-        let rate = (path.delivered - before) / (path.now - began) as f64 * 1e6;
+        let rate = path.rate(60);
         prop_assert!(rate >= 0.925 * capacity as f64, "{rate} of {capacity}");
     }
 

@@ -175,6 +175,18 @@ impl Path {
         ((self.received - before) / self.product() / round_trips as f64, longest)
     }
 
+    /// Leaves the state of a path of a 1/`part` of this one. Round trips are longer by a thirtieth, which is no queue.
+    fn shrink_window(&mut self, part: u64) {
+        self.beyond = self.rtt / 30;
+        let state = &mut self.state;
+        for bytes in [&mut state.window, &mut state.known, &mut state.mean_window, &mut state.mean_rate] {
+            *bytes /= part;
+        }
+        (state.anchor_window, state.anchor_rate) = (state.mean_window, state.mean_rate);
+        (state.last_window, state.last_rate) = (state.mean_window, state.mean_rate);
+        (state.fastest, state.trial, state.rest) = (0, 0, 0);
+    }
+
     /// Runs until `is_so` holds; returns the number of round trips before that, `most` if it never holds.
     fn until(&mut self, most: usize, is_so: impl Fn(&mut Self) -> bool) -> usize {
         (0..most)
@@ -230,14 +242,7 @@ proptest! {
     #[test]
     fn a_window_far_below_the_path_grows_though_round_trips_are_a_little_longer(mut path in paths()) {
         path.run(60);
-        path.beyond = path.rtt / 30;
-        let state = &mut path.state;
-        for bytes in [&mut state.window, &mut state.known, &mut state.mean_window, &mut state.mean_rate] {
-            *bytes /= 2;
-        }
-        (state.anchor_window, state.anchor_rate) = (state.mean_window, state.mean_rate);
-        (state.last_window, state.last_rate) = (state.mean_window, state.mean_rate);
-        (state.fastest, state.trial, state.rest) = (0, 0, 0);
+        path.shrink_window(2);
         let taken = path.until(151, |path| path.run(1).0 > 0.95);
         prop_assert!(taken <= 150, "{taken}: {path:?}");
     }
@@ -246,14 +251,8 @@ proptest! {
     #[test]
     fn a_window_of_an_eighth_of_the_path_grows_in_large_steps(mut path in paths()) {
         path.run(60);
-        path.beyond = path.rtt / 30;
-        let state = &mut path.state;
-        for bytes in [&mut state.capacity, &mut state.window, &mut state.known, &mut state.mean_window, &mut state.mean_rate] {
-            *bytes /= 8;
-        }
-        (state.anchor_window, state.anchor_rate) = (state.mean_window, state.mean_rate);
-        (state.last_window, state.last_rate) = (state.mean_window, state.mean_rate);
-        (state.fastest, state.trial, state.rest) = (0, 0, 0);
+        path.shrink_window(8);
+        path.state.capacity /= 8;
         let taken = path.until(86, |path| path.run(1).0 > 0.95);
         prop_assert!(taken <= 85, "{taken}: {path:?}");
     }
@@ -408,16 +407,19 @@ fn a_ramp_begins_with_two_even_trains_of_the_same_rate() {
     assert_eq!(after_trains(&[40_000], &[&bunched, &bunched, &bunched]).phase, START);
 }
 
-/// Trains of 1 MB/s tell nothing where a round trip has delivered more than 5/4 of that.
+/// The phase of a start after two trains of 1 MB/s; `state` has the rest.
+fn phase_with_even_trains(mut state: bw_fit_window) -> u32 {
+    state.round_at = 1;
+    (state.capacity, state.train_rate, state.former_train_rate) = (1_000_000, 1_000_000, 1_000_000);
+    let base = Sample { now: 1, received: MSS, mss: MSS, rtt: 40_000, max: MAX, ..Sample::default() };
+    observe(&mut state, &Sample { drs: 40_000, largest: 20_000, ..base });
+    state.phase
+}
+
+/// Trains tell nothing where a round trip has delivered more than 5/4 of their rate.
 #[test]
 fn a_round_trip_that_delivers_far_more_refutes_trains() {
-    let sample = Sample { now: 1, received: MSS, mss: MSS, rtt: 40_000, max: MAX, ..Sample::default() };
-    let phase = |known| {
-        let mut state = bw_fit_window { round_at: 1, known, ..bw_fit_window::default() };
-        (state.capacity, state.train_rate, state.former_train_rate) = (1_000_000, 1_000_000, 1_000_000);
-        observe(&mut state, &Sample { drs: 40_000, largest: 20_000, ..sample });
-        state.phase
-    };
+    let phase = |known| phase_with_even_trains(bw_fit_window { known, ..bw_fit_window::default() });
     assert_eq!([phase(1_250_000), phase(1_250_001)], [RAMP, START]);
 }
 
@@ -453,13 +455,7 @@ fn a_jittery_path_begins_no_ramp() {
     let even = [240; 10];
     let phase = |rcv_rtt| after_trains(&[rcv_rtt], &[&even, &even, &even, &even]).phase;
     assert_eq!([phase(44_000), phase(45_000)], [RAMP, START]);
-    let sample = Sample { now: 1, received: MSS, mss: MSS, rtt: 40_000, max: MAX, ..Sample::default() };
-    let state = |first_rtt| {
-        let mut state = bw_fit_window { round_at: 1, first_rtt, ..bw_fit_window::default() };
-        (state.capacity, state.train_rate, state.former_train_rate) = (1_000_000, 1_000_000, 1_000_000);
-        observe(&mut state, &Sample { drs: 40_000, largest: 20_000, ..sample });
-        state.phase
-    };
+    let state = |first_rtt| phase_with_even_trains(bw_fit_window { first_rtt, ..bw_fit_window::default() });
     assert_eq!([state(43_500), state(43_501)], [RAMP, START]);
 }
 

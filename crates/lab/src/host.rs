@@ -68,7 +68,7 @@ pub struct Host {
 const INIT: &str = "mount -t proc proc /proc 2>/dev/null; echo up; exec cat >/dev/null";
 
 /// Script that asks all processes except process 1 to end, and waits until only that and this shell are left, some five seconds at
-/// most: on a busy machine a `bufwise run` takes more than two to give back what it has changed. Process 1 reaps no children, so
+/// most: on a busy machine a `bufwise run` may take more than two to give back what it has changed. Process 1 reaps no children, so
 /// orphans that have ended stay as zombies and are not counted.
 const END: &str = "kill -s TERM -- -1; tries=0; while [ $tries -lt 500 ]; do alive=0; \
     for stat in /proc/[0-9]*/stat; do read -r line <$stat && case $line in \

@@ -196,6 +196,12 @@ BW_FN __u32 bw_fit_largest_step(const struct bw_fit *s)
 	return s->roof > 2 * bw_max(s->known, s->capacity) ? 2 * BW_FIT_LARGEST_STEP : BW_FIT_LARGEST_STEP;
 }
 
+/* Whether the sender uses three quarters of its roof. */
+BW_FN int bw_fit_uses_most(const struct bw_fit *s, __u64 delivered)
+{
+	return delivered * 4 >= s->roof * 3;
+}
+
 /*
  * Raises a roof that the sender leaves partly unused though its congestion window allows more: the host stops for some
  * tenths of a millisecond again and again, and without a queue the path stands idle meanwhile. What is sent between the
@@ -206,8 +212,8 @@ BW_FN void bw_fit_make_up(struct bw_fit *s, const struct bw_fit_sample *x, __u64
 {
 	__u64 best = bw_max(s->known ? s->known : s->capacity, s->carried);
 
-	if (delivered * 4 < s->roof * 3 || delivered >= best - best / BW_FIT_MISSING ||
-	    s->roof >= best + best / BW_FIT_MAKE_UP || bw_fit_cwnd(x) * 15 < bw_product(s->roof, x->srtt) * 16)
+	if (!bw_fit_uses_most(s, delivered) || delivered >= best - best / BW_FIT_MISSING ||
+	    s->roof >= best + best / BW_FIT_MAKE_UP || bw_fit_cwnd(x) * BW_FIT_USED < bw_product(s->roof, x->srtt) * 16)
 		s->spare = 0;
 	else if (++s->spare >= BW_FIT_SPARE)
 		bw_fit_set(s, s->roof + best * BW_FIT_MAKE_UP_STEP / 1024, x);
@@ -260,7 +266,7 @@ BW_FN int bw_fit_is_queued(const struct bw_fit *s, const struct bw_fit_sample *x
 {
 	int is_long = bw_fit_queue(s, x) > x->min_rtt / BW_FIT_LONG_QUEUE && x->now - s->queued_since >= x->srtt;
 
-	return s->queued_since && (delivered * 4 >= s->roof * 3 || is_long);
+	return s->queued_since && (bw_fit_uses_most(s, delivered) || is_long);
 }
 
 /*

@@ -464,10 +464,10 @@ BW_FN int bw_fit_window_is_spread(const struct bw_fit_window *s, const struct bw
 	       s->evidence * BW_FIT_WINDOW_SPREAD > bw_fit_window_held(x, s->capacity) && bw_fit_window_is_empty(x);
 }
 
-/* A round trip of the start has delivered far more than C' allows. */
-BW_FN int bw_fit_window_is_refuted(const struct bw_fit_window *s)
+/* A round trip has delivered far more than C' allows. */
+BW_FN int bw_fit_window_is_refuted(const struct bw_fit_window *s, __u64 rate)
 {
-	return s->known > s->capacity + s->capacity / BW_FIT_WINDOW_REFUTED;
+	return rate > s->capacity + s->capacity / BW_FIT_WINDOW_REFUTED;
 }
 
 /* C' is evident: the last train has this rate, and if C' is that train's, the train before has it, too. */
@@ -475,7 +475,7 @@ BW_FN int bw_fit_window_is_evident(const struct bw_fit_window *s, const struct b
 {
 	__u64 other = s->is_present ? s->train_rate : s->former_train_rate, most = s->capacity / BW_FIT_WINDOW_SAME;
 
-	if (!s->capacity || s->bunched || bw_fit_window_is_refuted(s) || bw_fit_window_is_spread(s, x) || !other ||
+	if (!s->capacity || s->bunched || bw_fit_window_is_refuted(s, s->known) || bw_fit_window_is_spread(s, x) || !other ||
 	    bw_distance(s->capacity, other) > most || bw_distance(s->capacity, s->train_rate) > most ||
 	    bw_fit_window_is_jittery(s, x))
 		return 0;

@@ -25,9 +25,9 @@
 #define BW_FIT_SOON 16
 #define BW_FIT_LONG_TRAIN 4000
 #define BW_FIT_LATER 8
-/* A first, short train alone, which jitter may have made, gives a roof when the congestion window has reached this part. */
-#define BW_FIT_LATEST 4
 #define BW_FIT_SHORT_TRAIN 2500
+/* A first train alone, which jitter may have spread, gives a roof when the congestion window has reached 1/LATEST of C' T. */
+#define BW_FIT_LATEST 4
 /*
  * C' is at most this many times the rate delivered by a full path: C' may be wrong, or the connection has a share of C.
  */
@@ -85,8 +85,8 @@
 /* The roof is used if this many 16ths of it were delivered in a round trip. */
 #define BW_FIT_USED 15
 /*
- * After so many rounds in a row, a roof that the host's pauses leave unused rises by this many 1024ths of what the path is known to carry, while one part
- * in MISSING of that is missing, to one part in MAKE_UP above it.
+ * After SPARE such rounds, a roof that the host's pauses leave unused rises by MAKE_UP_STEP 1024ths of what the path is
+ * known to carry, while one part in MISSING of that is missing, to one part in MAKE_UP above it.
  */
 #define BW_FIT_SPARE 3
 #define BW_FIT_MAKE_UP_STEP 20
@@ -249,7 +249,10 @@ struct bw_fit {
 	__u32 floor;
 	__u32 floor_rounds;
 	__u32 floor_descents;
-	/* Rounds in a row in which the sender left a part of the roof unused though its congestion window allowed more. */
+	/*
+	 * Rounds in which the sender left a part of the roof unused though its congestion window allowed more, since one
+	 * without a queue in which it did not.
+	 */
 	__u32 spare;
 };
 

@@ -137,7 +137,7 @@ BW_FN __u32 bw_fit_window_trial_step(const struct bw_fit_window *s, __u64 rate)
 		return BW_FIT_TRIAL_WIDE;
 	if (!s->trial_window && bw_fit_window_is_sure(s))
 		return BW_FIT_TRIAL_FIRST;
-	if (rate > s->capacity + s->capacity / BW_FIT_WINDOW_REFUTED)
+	if (bw_fit_window_is_refuted(s, rate))
 		most = bw_max(most, rate > 2 * s->capacity ? 2 * BW_FIT_TRIAL_WIDE : BW_FIT_TRIAL_WIDE);
 	return bw_min(bw_min(bw_max(2 * s->trial, least), most), BW_FIT_TRIAL_LARGEST);
 }
