@@ -174,9 +174,9 @@ fn size() -> impl Strategy<Value = u64> {
 
 /// One sample: cwnd, mss, bytes newly acknowledged, memory queued and the send buffer, application-limited, pressure,
 /// share.
-type Look = (u64, u64, u64, (u64, u64), bool, bool, Option<u64>);
+type Input = (u64, u64, u64, (u64, u64), bool, bool, Option<u64>);
 
-fn looks() -> impl Strategy<Value = Vec<Look>> {
+fn inputs() -> impl Strategy<Value = Vec<Input>> {
     let memory = prop_oneof![(size(), size()), (0_u64..20, 0_u64..20)];
     let limit = prop_oneof![Just(None), size().prop_map(Some)];
     prop::collection::vec((size(), 0_u64..9_000, size(), memory, any::<bool>(), any::<bool>(), limit), 1..60)
@@ -219,12 +219,12 @@ proptest! {
 
     #[test]
     fn abt_is_the_same_byte_for_byte(
-        looks in looks(), max in prop_oneof![Just(u64::MAX), size()], acked in begin(),
+        inputs in inputs(), max in prop_oneof![Just(u64::MAX), size()], acked in begin(),
     ) {
         let mut rust = Abt::new(abt::Config { max: Bytes(max), ..abt::Config::default() });
         let mut c = bw_abt::default();
         let mut acked = acked;
-        for (cwnd, mss, step, (send_queued, sndbuf), app_limited, pressure, limit) in looks {
+        for (cwnd, mss, step, (send_queued, sndbuf), app_limited, pressure, limit) in inputs {
             acked = acked.saturating_add(step);
             rust.set_limit(limit.map(Bytes));
             rust.set_pressure(pressure);
@@ -243,10 +243,10 @@ proptest! {
     }
 
     #[test]
-    fn without_user_space_every_shared_rule_is_abt_alone(looks in looks(), rule in 2_u32..=4) {
+    fn without_user_space_every_shared_rule_is_abt_alone(inputs in inputs(), rule in 2_u32..=4) {
         let mut alone = Abt::new(abt::Config::default());
         let mut c = bw_abt::default();
-        for (cwnd, mss, acked, (send_queued, sndbuf), app_limited, pressure, limit) in looks {
+        for (cwnd, mss, acked, (send_queued, sndbuf), app_limited, pressure, limit) in inputs {
             let sample = Sample {
                 cwnd: Bytes(cwnd), mss: Bytes(mss), app_limited,
                 send_queued: Bytes(send_queued), sndbuf: Bytes(sndbuf), ..Sample::default()
@@ -278,7 +278,7 @@ proptest! {
 
     #[test]
     fn arrivals_are_the_same_byte_for_byte(
-        looks in prop::collection::vec(
+        inputs in prop::collection::vec(
             (0_u64..400_000, prop_oneof![Just(0), 0_u64..3_000_000, any::<u64>()], 0_u32..3_000, 0_u32..3, 0_u64..300_000),
             1..120,
         ),
@@ -290,7 +290,7 @@ proptest! {
         let first = Sample { segs_in: start.into(), rcv_out_of_order: start.into(), ..Sample::default() };
         rust.observe(&first, Micros::ZERO, Micros(now));
         arrivals_of(&mut c, now, 0, 0, start, start);
-        for (step, bytes, came, disordered, rtt) in looks {
+        for (step, bytes, came, disordered, rtt) in inputs {
             now += step;
             in_order = in_order.saturating_add(bytes);
             segments = segments.wrapping_add(came);
@@ -306,7 +306,7 @@ proptest! {
 
     #[test]
     fn the_bound_is_the_same_byte_for_byte(
-        looks in prop::collection::vec(
+        inputs in prop::collection::vec(
             (
                 0_u64..1 << 22, 0_u32..20_000, size(), 0_u64..1 << 20, 0_u64..300_000,
                 (size(), prop_oneof![Just(50_000), size()], prop::bool::weighted(0.2), mss()),
@@ -318,17 +318,17 @@ proptest! {
     ) {
         let (mut rust, mut c) = (Bound::default(), bw_bound::default());
         let (mut now, mut delivered) = (began + 1, delivered);
-        for (step, segments, cwnd, srtt, other_rtt, (send_queued, sndbuf, app_limited, mss)) in looks {
+        for (step, segments, cwnd, srtt, other_rtt, (send_queued, sndbuf, app_limited, mss)) in inputs {
             let mss = same_mss.unwrap_or(mss);
             now += step;
             // On half of the paths only queue and window change, so that the start phase ends.
             delivered = delivered.wrapping_add(if steady { (step / 1_000) as u32 } else { segments });
             let min_rtt = if steady { min_rtt } else { other_rtt };
-            let look = bound::Look {
+            let sample = bound::BoundSample {
                 cwnd: Bytes(cwnd), mss: Bytes(mss), delivered, srtt: Micros(srtt), min_rtt: Micros(min_rtt),
                 app_limited, usual: Bytes(usual), send_queued: Bytes(send_queued), sndbuf: Bytes(sndbuf),
             };
-            let wanted = rust.observe(&look, Micros(now)).map_or(NO_LIMIT, |memory| memory.0);
+            let wanted = rust.observe(&sample, Micros(now)).map_or(NO_LIMIT, |memory| memory.0);
             let sample = BoundSample {
                 now, mss, cwnd, srtt, min_rtt, usual, send_queued, sndbuf, delivered,
                 app_limited: app_limited.into(),
@@ -341,7 +341,7 @@ proptest! {
 
     #[test]
     fn drs_is_the_same_byte_for_byte(
-        looks in prop::collection::vec(
+        inputs in prop::collection::vec(
             (0_u64..1 << 26, 0_u64..1 << 32, 0_u64..1 << 22, 0_u64..1 << 22, mss()), 1..60,
         ),
         // The TCP option allows a scale of at most 14; larger values count as 14.
@@ -353,7 +353,7 @@ proptest! {
         });
         let mut c = bw_drs::default();
         let (mut now, mut received) = (began, received);
-        for (step, bytes, rcv_rtt, srtt, mss) in looks {
+        for (step, bytes, rcv_rtt, srtt, mss) in inputs {
             let mss = same_mss.unwrap_or(mss);
             now += step;
             received += bytes;

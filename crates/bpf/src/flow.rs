@@ -121,7 +121,7 @@ pub struct FlowState {
     /// State of fit for it as a sender.
     pub fit: FitState,
     /// Number of callbacks and sweeps that sampled the connection.
-    pub looks: u32,
+    pub samples: u32,
     /// How it was found, and where.
     pub origin: Origin,
     /// Time at which a sweep last met it.
@@ -176,7 +176,7 @@ impl FlowState {
             sobas: sobas(flow.sobas.state),
             drs_largest: Bytes(flow.drs.largest),
             fit: FitState::from_kernel(flow),
-            looks: flow.samples,
+            samples: flow.samples,
             origin: origin(flow),
             swept_at: (flow.swept_at != 0).then_some(Micros(flow.swept_at)),
             active_at: Micros(flow.active_at),

@@ -240,9 +240,9 @@ impl Beside {
 
 /// One sample: time since the last one (us), bytes per millisecond, whether a segment came out of order, the receiver's
 /// and the sender's round-trip times (us) with the age of the latter in units of itself, and the window level.
-type Look = (u64, u64, bool, (u32, u32, u64), Option<u64>);
+type Input = (u64, u64, bool, (u32, u32, u64), Option<u64>);
 
-fn looks() -> impl Strategy<Value = Vec<Look>> {
+fn inputs() -> impl Strategy<Value = Vec<Input>> {
     let step = prop_oneof![6 => 500_u64..4_000, 2 => Just(20_000_u64), 1 => 0_u64..300_000];
     let rate = prop_oneof![6 => Just(1_448_u64), 1 => Just(0), 2 => 0_u64..30_000];
     // Paths of 8 and 16 ms, and unknown ones; most round trips are at or near the threshold of 17/8 of the base RTT.
@@ -255,7 +255,7 @@ fn looks() -> impl Strategy<Value = Vec<Look>> {
 proptest! {
     #[test]
     fn each_rule_sees_the_record_and_answers_within_the_share(
-        looks in looks(),
+        inputs in inputs(),
         rule in prop_oneof![Just(ReceiveRule::Drs), Just(ReceiveRule::Sobas), Just(ReceiveRule::Fit)],
         min_rtt in prop_oneof![2 => Just(8_000_u32), 2 => Just(16_000), 1 => Just(0), 1 => Just(u32::MAX), 1 => Just(1_999)],
         (mss, rcv_mss, scale) in (prop_oneof![Just(0_u32), Just(1_448), Just(536)], prop_oneof![Just(0_u32), Just(1_448)], 0_u32..16),
@@ -269,7 +269,7 @@ proptest! {
         rules::begin(&config, &mut flow);
         let mut beside = Beside::new(max, flow.fit_window);
         let mut now = 1_000_000;
-        for (step, rate, disordered, (rcv_rtt, srtt, ago), level) in looks {
+        for (step, rate, disordered, (rcv_rtt, srtt, ago), level) in inputs {
             now += step;
             flow.bytes_received += rate * step / 1_000;
             flow.segs_in += u32::try_from(rate * step / 1_000 / MSS).unwrap();
@@ -306,7 +306,7 @@ fn sobas_of_a_record_decides_as_beside_it_on_paths_that_lose() {
         rules::begin(&config, &mut flow);
         let mut beside = Beside::new(config.max_window, flow.fit_window);
         let (mut window, mut narrowest, mut sent, mut behind) = (10 * u64::from(mss), NONE, 0, 0_u64);
-        for now in (1..=seconds * 1_000_000 / step).map(|look| 1_000_000 + look * step) {
+        for now in (1..=seconds * 1_000_000 / step).map(|number| 1_000_000 + number * step) {
             let arrived = (rate * step / 1_000_000).min(window * step / u64::from(rtt));
             let segments = (sent + arrived) / u64::from(mss) - sent / u64::from(mss);
             sent += arrived;

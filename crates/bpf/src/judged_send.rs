@@ -428,7 +428,7 @@ fn losses_are_counted_and_the_bound_sees_who_limits_a_sender_but_a_fixed_ones() 
 proptest! {
     #[test]
     fn fit_sees_the_record(
-        looks in prop::collection::vec((100_u64..40_000, 0_u32..40, 20_000_u32..60_000, any::<bool>(), 0_u32..2), 1..80),
+        inputs in prop::collection::vec((100_u64..40_000, 0_u32..40, 20_000_u32..60_000, any::<bool>(), 0_u32..2), 1..80),
         (phase, roof) in (0_u32..4, 0_u64..10_000_000), paced in 0_u32..2, congestion_control in 0_u32..3,
         min_rtt in prop_oneof![8 => Just(20_000_u32), 1 => Just(u32::MAX), 1 => Just(1_999)],
     ) {
@@ -436,7 +436,7 @@ proptest! {
         flow.fit = bw_fit { phase, roof, ..bw_fit::default() };
         let (mut beside, before) = (flow.fit, flow.fit);
         let mut now = 10_000_000;
-        for (step, segments, srtt, is_limited, lost) in looks {
+        for (step, segments, srtt, is_limited, lost) in inputs {
             now += step;
             (flow.srtt, flow.app_limited, flow.send_queued) = (srtt, is_limited.into(), segments * 2_000);
             flow.delivered_segs += segments;

@@ -249,9 +249,9 @@ fn a_connection_that_is_left_alone_is_tried_again_when_its_time_is_over_and_it_h
         ..bw_fit::default()
     };
     // 80 segments in two round trips.
-    let look = |open_until, carried| after(state(open_until, carried), &sample(100, 80));
-    assert_eq!([look(NOW, RATE).phase, look(NOW + 1, RATE).phase], [FOLLOW, OPEN]);
-    let grows = look(NOW, RATE * 16 / 17 - 1);
+    let after_sample = |open_until, carried| after(state(open_until, carried), &sample(100, 80));
+    assert_eq!([after_sample(NOW, RATE).phase, after_sample(NOW + 1, RATE).phase], [FOLLOW, OPEN]);
+    let grows = after_sample(NOW, RATE * 16 / 17 - 1);
     assert_eq!((grows.phase, grows.open_until, grows.carried), (OPEN, NOW + 2_000_000, RATE));
-    assert_eq!(look(NOW, RATE * 16 / 17 + MSS).phase, FOLLOW);
+    assert_eq!(after_sample(NOW, RATE * 16 / 17 + MSS).phase, FOLLOW);
 }

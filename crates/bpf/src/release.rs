@@ -187,14 +187,14 @@ pub(crate) fn release_all(entries: &Entries) -> Released {
 pub(crate) fn release_each<Find: FnMut(&FlowState) -> Option<OwnedFd>>(
     mut left: Vec<FlowState>,
     means: Means,
-    mut look: impl FnMut() -> Find,
+    mut find_again: impl FnMut() -> Find,
 ) -> Released {
     let mut result = Released::default();
     for _ in 0..LOOKS {
         if left.is_empty() {
             break;
         }
-        let (mut find, mut kernels) = (look(), HashMap::new());
+        let (mut find, mut kernels) = (find_again(), HashMap::new());
         (result.not_found, result.refused) = (0, 0);
         left.retain(|flow| {
             let released = find(flow).map(|socket| {
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_that_is_refused_once_is_given_back_by_the_next_look() {
+    fn a_socket_that_is_refused_once_is_given_back_by_the_next_search() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         options::set_notsent_low_water(&socket, Bytes(131_072)).unwrap();
@@ -243,10 +243,10 @@ mod tests {
         // Every option fails on a file that is no socket.
         let refuses = || OwnedFd::from(File::open("/dev/null").unwrap());
         for (refusals, refused) in [(1, 0), (LOOKS, 1)] {
-            let mut looks = 0;
+            let mut searches = 0;
             let released = release_each(vec![flow], Means::Plain, || {
-                looks += 1;
-                let found = if looks <= refusals { refuses() } else { socket.try_clone().unwrap().into() };
+                searches += 1;
+                let found = if searches <= refusals { refuses() } else { socket.try_clone().unwrap().into() };
                 let mut found = Some(found);
                 move |_: &FlowState| found.take()
             });

@@ -24,9 +24,9 @@ use when::{When, readable};
 /// Largest distance between a time that is asked for and the moment that answers it, in seconds.
 const NEAR: u64 = 60;
 
-/// Show the last hour as the daemon kept it, a look every ten seconds: rates, round trips, memory, what limited whom.
+/// Show the last hour as the daemon kept it, a sample every ten seconds: rates, round trips, memory, what limited whom.
 ///
-/// Each look has the 40 connections that move most, 10 that hold most besides, and sums over all by the peer's /24 or /48
+/// Each sample has the 40 connections that move most, 10 that hold most besides, and sums over all by the peer's /24 or /48
 /// and by cgroup. Connections that live for less than ten seconds may be missed. Only root may ask.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: bufwise history --at 14:05")]
@@ -82,7 +82,7 @@ impl HistoryArgs {
             let newest = readable(history.newest_s.unwrap_or_default(), now);
             return Err(Failure::new(
                 FAILED,
-                format!("nothing was kept since then: the last look was at {newest}"),
+                format!("nothing was kept since then: the last sample was at {newest}"),
             ));
         };
         let mut text = String::new();

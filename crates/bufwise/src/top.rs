@@ -44,7 +44,7 @@ pub(crate) struct TopArgs {
     /// Print one table, as ls does, and end; --json does so, too
     #[arg(long)]
     once: bool,
-    /// Time between two looks, 1s to 60s; without it 1s, and longer where looks at so many connections would take more than 1%
+    /// Time between two samples, 1s to 60s; without it 1s, and longer where samples of so many connections would take more than 1%
     /// of a processor
     #[arg(long, value_name = "TIME", value_parser = interval)]
     interval: Option<Micros>,

@@ -50,7 +50,7 @@ pub(crate) struct WebArgs {
     /// Where to listen: a loopback address and a port, of which 0 is any that is free
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:0", value_parser = loopback)]
     listen: SocketAddr,
-    /// Time between two looks, 1s to 60s; without it 1s, and longer where looks at so many connections would take more than 1%
+    /// Time between two samples, 1s to 60s; without it 1s, and longer where samples of so many connections would take more than 1%
     /// of a processor
     #[arg(long, value_name = "TIME", value_parser = top::interval)]
     interval: Option<Micros>,
@@ -63,7 +63,7 @@ impl WebArgs {
         // Before any thread, so that none of them receives a signal.
         let signals = Signals::watch()?;
         // A failure to sample is reported here, before there is a page to show it.
-        Source::open(self.asked.clone())?.look()?;
+        Source::open(self.asked.clone())?.sample()?;
         let cannot_listen = || format!("cannot listen at {}", self.listen);
         let listener = TcpListener::bind(self.listen).with_context(cannot_listen)?;
         let place = listener.local_addr().with_context(cannot_listen)?;

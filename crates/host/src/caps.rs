@@ -246,7 +246,7 @@ impl Raised {
 
     /// Compares the settings with the values written. Returns those that the administrator has changed since the last
     /// call; bufwise leaves these settings alone from now on.
-    pub fn look(&mut self) -> Result<Vec<Change>> {
+    pub fn notice_changes(&mut self) -> Result<Vec<Change>> {
         let moved: Vec<Change> = self.raised.iter().filter_map(|ours| self.moved(ours)).collect();
         if moved.is_empty() {
             return Ok(moved);

@@ -22,7 +22,7 @@ mod tests;
 use std::fmt;
 
 use bufwise_socket::info::TcpInfo;
-use bufwise_socket::limit::{Limit, Look, limited_by};
+use bufwise_socket::limit::{Limit, SocketSample, limited_by};
 use serde::{Deserialize, Serialize};
 
 pub use advice::{Case, Roof, Sizer};
@@ -49,13 +49,13 @@ pub enum Direction {
 
 impl Direction {
     /// Returns the direction of more data so far; sending if there was none.
-    pub fn so_far(now: &Look) -> Self {
+    pub fn so_far(now: &SocketSample) -> Self {
         if now.info.bytes_received > written(&now.info) { Self::Receive } else { Self::Send }
     }
 
     /// Returns the direction of more data between two samples; as [`Direction::so_far`] if they are equal or there is
     /// only one sample.
-    pub fn between(previous: Option<&Look>, now: &Look) -> Self {
+    pub fn between(previous: Option<&SocketSample>, now: &SocketSample) -> Self {
         let Some(previous) = previous else { return Self::so_far(now) };
         let sent = written(&now.info).saturating_sub(written(&previous.info));
         match sent.cmp(&Self::Receive.moved(previous, now)) {
@@ -66,10 +66,10 @@ impl Direction {
     }
 
     /// Returns the payload bytes that moved in this direction between two samples.
-    pub fn moved(self, previous: &Look, now: &Look) -> u64 {
-        let count = |look: &Look| match self {
-            Self::Send => look.info.bytes_acked,
-            Self::Receive => look.info.bytes_received,
+    pub fn moved(self, previous: &SocketSample, now: &SocketSample) -> u64 {
+        let count = |sample: &SocketSample| match self {
+            Self::Send => sample.info.bytes_acked,
+            Self::Receive => sample.info.bytes_received,
         };
         count(now).saturating_sub(count(previous))
     }
@@ -121,14 +121,14 @@ impl fmt::Display for Cause {
 }
 
 /// Returns the cause that held a connection back between two samples.
-pub fn cause(direction: Direction, previous: &Look, now: &Look) -> Cause {
+pub fn cause(direction: Direction, previous: &SocketSample, now: &SocketSample) -> Cause {
     match direction {
         Direction::Send => sender(previous, now),
         Direction::Receive => receiver(previous, now),
     }
 }
 
-fn sender(previous: &Look, now: &Look) -> Cause {
+fn sender(previous: &SocketSample, now: &SocketSample) -> Cause {
     let under_way = u64::from(now.info.unacked) * u64::from(now.info.snd_mss);
     let is_full = u64::from(now.mem.wmem_queued) * 5 >= u64::from(now.mem.sndbuf) * 4;
     let all_sent = u64::from(now.info.notsent_bytes) * 4 < under_way;
@@ -144,7 +144,7 @@ fn sender(previous: &Look, now: &Look) -> Cause {
 
 /// Returns whether the limiting window is shut, or larger than the data of a round trip: then the receiving program
 /// is the cause.
-fn is_unread(previous: &Look, now: &Look) -> bool {
+fn is_unread(previous: &SocketSample, now: &SocketSample) -> bool {
     let offered = previous.info.snd_wnd.max(now.info.snd_wnd);
     let is_shut = u64::from(now.info.snd_wnd) < SHUT_SEGMENTS * u64::from(now.info.snd_mss);
     let round_trip = now.info.rtt.into();
@@ -153,7 +153,7 @@ fn is_unread(previous: &Look, now: &Look) -> bool {
         || can_tell && in_a_round_trip(Direction::Send, round_trip, previous, now) * 2 < u128::from(offered)
 }
 
-fn receiver(previous: &Look, now: &Look) -> Cause {
+fn receiver(previous: &SocketSample, now: &SocketSample) -> Cause {
     let info = &now.info;
     let round_trip = if info.rcv_rtt == 0 { info.rtt } else { info.rcv_rtt };
     // Before Linux 6.2 the kernel reports only the largest window.
@@ -172,7 +172,12 @@ fn receiver(previous: &Look, now: &Look) -> Cause {
 }
 
 /// Returns the payload bytes that moved per round trip of `round_trip` microseconds.
-fn in_a_round_trip(direction: Direction, round_trip: u64, previous: &Look, now: &Look) -> u128 {
+fn in_a_round_trip(
+    direction: Direction,
+    round_trip: u64,
+    previous: &SocketSample,
+    now: &SocketSample,
+) -> u128 {
     let elapsed = now.at.since(previous.at).0.max(1);
     u128::from(direction.moved(previous, now)) * u128::from(round_trip) / u128::from(elapsed)
 }

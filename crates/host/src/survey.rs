@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bufwise_bpf::now;
 use bufwise_socket::diag::{Connection, Diag, States};
-use bufwise_socket::limit::Look;
+use bufwise_socket::limit::SocketSample;
 use bufwise_units::Micros;
 
 use crate::cgroups::Cgroups;
@@ -51,8 +51,8 @@ pub struct Found<'a> {
 
 impl Found<'_> {
     /// Converts to a sample for [`bufwise_socket::limit`].
-    pub fn look(&self) -> Look {
-        Look { at: self.at, info: self.connection.info, mem: self.connection.mem }
+    pub fn sample(&self) -> SocketSample {
+        SocketSample::of(self.connection, self.at)
     }
 }
 
@@ -91,7 +91,7 @@ impl Survey {
     }
 
     /// Samples all connections.
-    pub fn look(&mut self) -> Result<()> {
+    pub fn sample(&mut self) -> Result<()> {
         for (number, place) in self.places.iter_mut().enumerate() {
             place.at = now();
             let dumped = place.diag.tcp_into(States::CONNECTED, &mut place.connections);
@@ -104,15 +104,15 @@ impl Survey {
     }
 
     /// Returns the last sample of each connection, by cookie.
-    pub fn looks(&self) -> HashMap<u64, Look> {
+    pub fn samples(&self) -> HashMap<u64, SocketSample> {
         let count = self.places.iter().map(|place| place.connections.len()).sum();
-        let mut looks = HashMap::with_capacity(count);
-        looks.extend(self.found().map(|found| (found.connection.cookie, found.look())));
-        looks
+        let mut samples = HashMap::with_capacity(count);
+        samples.extend(self.found().map(|found| (found.connection.cookie, found.sample())));
+        samples
     }
 
     /// Returns views of the last sample, with rates and causes of the time since an earlier sample.
-    pub fn views(&mut self, before: &HashMap<u64, Look>, holders: &Holders) -> Vec<ConnectionView> {
+    pub fn views(&mut self, before: &HashMap<u64, SocketSample>, holders: &Holders) -> Vec<ConnectionView> {
         let mut views = Vec::with_capacity(before.len());
         for place in &self.places {
             for connection in &place.connections {
@@ -170,10 +170,10 @@ impl Survey {
 /// Lists all connections, from two samples 300 ms apart.
 pub fn listing() -> Result<Listing> {
     let mut survey = Survey::open()?;
-    survey.look()?;
-    let before = survey.looks();
+    survey.sample()?;
+    let before = survey.samples();
     thread::sleep(BETWEEN);
-    survey.look()?;
+    survey.sample()?;
     let connections = survey.views(&before, &Holders::scan());
     Ok(Listing { summary: Summary::of(&connections), connections, notes: survey.notes, ..Listing::default() })
 }

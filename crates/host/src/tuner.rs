@@ -225,8 +225,8 @@ impl Tuner {
     /// The orders cannot be written to the engine.
     ///
     /// [`Raised::bound_devices`]: crate::caps::Raised::bound_devices
-    pub fn look(&mut self, flows: &[FlowState], held: Bytes) -> Result<Option<u64>> {
-        let bounds = self.books.look(flows, held, now());
+    pub fn observe(&mut self, flows: &[FlowState], held: Bytes) -> Result<Option<u64>> {
+        let bounds = self.books.observe(flows, held, now());
         let at_once = bounds.at_once;
         tell(&mut self.engine, bounds)?;
         Ok(at_once)

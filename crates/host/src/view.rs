@@ -19,7 +19,7 @@ use std::net::SocketAddr;
 use bufwise_bpf::FlowState;
 use bufwise_socket::diag::Connection;
 use bufwise_socket::info::TcpInfo;
-use bufwise_socket::limit::Look;
+use bufwise_socket::limit::SocketSample;
 use bufwise_units::Micros;
 use serde::{Deserialize, Serialize};
 
@@ -156,9 +156,9 @@ pub struct Seen<'a> {
     /// Time of that state.
     pub at: Micros,
     /// An earlier sample of the same socket.
-    pub previous: Option<&'a Look>,
+    pub previous: Option<&'a SocketSample>,
     /// Two samples between which rates are computed; `None`: from `previous` to now.
-    pub period: Option<[&'a Look; 2]>,
+    pub period: Option<[&'a SocketSample; 2]>,
 }
 
 impl ConnectionView {
@@ -166,7 +166,7 @@ impl ConnectionView {
     pub fn new(seen: &Seen<'_>) -> Self {
         let Seen { netns, cgroup, process, connection, at, previous, period } = *seen;
         let Connection { info, mem, .. } = connection;
-        let now = Look { at, info: *info, mem: *mem };
+        let now = SocketSample::of(connection, at);
         let direction = Direction::between(previous, &now);
         let period = period.or_else(|| Some([previous?, &now]));
         let goodput = period.map(|[from, to]| goodput(direction, from, to));
@@ -272,7 +272,7 @@ impl ConnectionView {
 }
 
 /// Returns the payload rate between two samples, in bit/s.
-fn goodput(direction: Direction, previous: &Look, now: &Look) -> u64 {
+fn goodput(direction: Direction, previous: &SocketSample, now: &SocketSample) -> u64 {
     let elapsed = now.at.since(previous.at).0.max(1);
     let bits = u128::from(direction.moved(previous, now)) * 8_000_000 / u128::from(elapsed);
     u64::try_from(bits).unwrap_or(u64::MAX)
@@ -320,7 +320,7 @@ struct Need {
 }
 
 impl Need {
-    fn of(period: Option<[&Look; 2]>, now: &Look) -> Self {
+    fn of(period: Option<[&SocketSample; 2]>, now: &SocketSample) -> Self {
         let info = &now.info;
         let passing = |direction: Direction| {
             let rate = period.map_or(0, |[from, to]| goodput(direction, from, to));
@@ -338,7 +338,7 @@ impl Need {
 }
 
 /// Returns the memory that both limits allow beyond need, beyond the queues' content and beyond the initial size.
-fn waste(need: Need, Look { info, mem, .. }: &Look) -> u64 {
+fn waste(need: Need, SocketSample { info, mem, .. }: &SocketSample) -> u64 {
     let beyond = |limit: u32, held: u32, need: u64, start: u64| {
         u64::from(limit).saturating_sub(need.max(held.into()).max(start))
     };
@@ -353,12 +353,12 @@ pub(crate) mod tests {
     use bufwise_socket::info::SkMem;
 
     /// Returns two samples: 100 KB in 100 ms over a path of 40 ms, through buffers far larger than needed.
-    fn looks() -> (Look, Look) {
+    fn samples() -> (SocketSample, SocketSample) {
         let info = TcpInfo { rtt: 50_000, min_rtt: 40_000, snd_mss: 1_000, ..TcpInfo::default() };
         let mem = SkMem { sndbuf: 4_000_000, rcvbuf: 131_072, wmem_queued: 100_000, ..SkMem::default() };
-        let previous = Look { at: Micros::from_secs(1), info, mem };
+        let previous = SocketSample { at: Micros::from_secs(1), info, mem };
         let later = TcpInfo { bytes_acked: 100_000, delivery_rate: 1_250_000, ..info };
-        (previous, Look { at: Micros::from_millis(1_100), info: later, mem })
+        (previous, SocketSample { at: Micros::from_millis(1_100), info: later, mem })
     }
 
     /// Returns a connection for tests that need any.
@@ -374,7 +374,7 @@ pub(crate) mod tests {
         all.into_iter().find(|one| one.local == own).expect("ours is listed")
     }
 
-    fn view(previous: Option<&Look>, now: &Look) -> ConnectionView {
+    fn view(previous: Option<&SocketSample>, now: &SocketSample) -> ConnectionView {
         let connection = Connection { info: now.info, mem: now.mem, ..connection() };
         let process = Process { pid: 7, name: "rsync".to_owned() };
         ConnectionView::new(&Seen {
@@ -390,12 +390,12 @@ pub(crate) mod tests {
 
     /// Returns a view for tests that need any.
     pub(crate) fn connection_view() -> ConnectionView {
-        let (previous, now) = looks();
+        let (previous, now) = samples();
         view(Some(&previous), &now)
     }
 
     #[test]
-    fn rates_are_of_the_time_between_the_looks() {
+    fn rates_are_of_the_time_between_the_samples() {
         let view = connection_view();
         assert_eq!((view.direction, view.goodput_bps), (Direction::Send, Some(8_000_000)));
         assert_eq!(view.delivery_rate_bps, 10_000_000);
@@ -411,10 +411,10 @@ pub(crate) mod tests {
 
     #[test]
     fn a_bound_of_the_rate_is_seen_without_a_daemon() {
-        let (previous, now) = looks();
+        let (previous, now) = samples();
         let bound = |max_pacing_rate| {
             let info = TcpInfo { max_pacing_rate, ..now.info };
-            view(Some(&previous), &Look { info, ..now })
+            view(Some(&previous), &SocketSample { info, ..now })
         };
         let held = bound(1_250_000);
         assert_eq!((held.pacing_limit_bps, held.roof()), (Some(10_000_000), Roof::Bound));
@@ -426,18 +426,18 @@ pub(crate) mod tests {
 
     #[test]
     fn after_one_look_there_is_no_rate_and_no_cause() {
-        let view = view(None, &looks().1);
+        let view = view(None, &samples().1);
         assert_eq!((view.goodput_bps, view.limited_by), (None, None));
     }
 
     #[test]
     fn waste_is_what_the_limits_allow_beyond_need() {
-        let (previous, now) = looks();
+        let (previous, now) = samples();
         // 1.25 MB/s over 40 ms is 50,000 bytes; times four is the need of the send side.
         assert_eq!(waste(Need::of(Some([&previous, &now]), &now), &now), 4_000_000 - 200_000);
         // An idle connection needs its initial size; memory that is held is no waste.
         assert_eq!(waste(Need::of(Some([&now, &now]), &now), &now), 4_000_000 - 100_000);
-        let small = Look { mem: SkMem { sndbuf: 16_384, rcvbuf: 65_536, ..SkMem::default() }, ..now };
+        let small = SocketSample { mem: SkMem { sndbuf: 16_384, rcvbuf: 65_536, ..SkMem::default() }, ..now };
         assert_eq!(waste(Need::of(Some([&previous, &now]), &small), &small), 0);
     }
 
@@ -445,12 +445,12 @@ pub(crate) mod tests {
     fn a_queue_on_the_path_needs_no_buffer() {
         // 3.3 MB/s over a path of 60 ms: a BDP of 200 KB, and a queue that makes the round trip 107 ms.
         let info = TcpInfo { rcv_rtt: 107_000, min_rtt: 60_000, ..TcpInfo::default() };
-        let previous = Look { info, ..Look::default() };
+        let previous = SocketSample { info, ..SocketSample::default() };
         let later = TcpInfo { bytes_received: 3_333_333, ..info };
-        let now = Look { at: Micros::from_secs(1), info: later, ..Look::default() };
+        let now = SocketSample { at: Micros::from_secs(1), info: later, ..SocketSample::default() };
         assert_eq!(Need::of(Some([&previous, &now]), &now), Need { send: 0, receive: 4 * 199_999 });
         let sends = TcpInfo { bytes_acked: 3_333_333, rtt: 107_000, ..info };
-        let now = Look { info: sends, ..now };
+        let now = SocketSample { info: sends, ..now };
         assert_eq!(Need::of(Some([&previous, &now]), &now), Need { send: 4 * 199_999, receive: 0 });
     }
 

@@ -40,13 +40,13 @@ const INTERVAL: Duration = Duration::from_millis(40);
 /// Sends zeros for the duration of the transfer, and sets the buffer that the policy decides.
 fn send(policy: &mut (dyn Policy + Send)) -> Result<(), Failure> {
     let mut stream = TcpStream::connect(("198.18.0.2", 5_000))?;
-    let (start, mut next_look) = (Instant::now(), Duration::ZERO);
+    let (start, mut next_sample) = (Instant::now(), Duration::ZERO);
     while start.elapsed() < DURATION {
         stream.write_all(&[0; 16_384])?;
-        if start.elapsed() < next_look {
+        if start.elapsed() < next_sample {
             continue;
         }
-        next_look = start.elapsed() + INTERVAL;
+        next_sample = start.elapsed() + INTERVAL;
         let now = Micros(u64::try_from(start.elapsed().as_micros())?);
         let sample = options::tcp_info(&stream)?.to_sample(&options::memory(&stream)?);
         if let Some(size) = policy.observe(&sample, now).send_buffer {

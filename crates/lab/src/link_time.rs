@@ -49,7 +49,7 @@ impl LinkTime {
 
     /// Returns the links' time.
     pub(crate) fn now(&mut self) -> Nanos {
-        self.look(self.wall.now())
+        self.read(self.wall.now())
     }
 
     /// Returns the links' time and the wall clock's.
@@ -68,7 +68,7 @@ impl LinkTime {
         (self.stalls, self.paused)
     }
 
-    fn look(&mut self, wall: Nanos) -> Nanos {
+    fn read(&mut self, wall: Nanos) -> Nanos {
         let now = Nanos(wall.0 - self.paused.0);
         let late = Nanos(now.0.saturating_sub(self.expected.0));
         if late < PAUSE {
@@ -97,7 +97,7 @@ mod tests {
         let mut time = started(0);
         for step in 1..100 {
             let wall = Nanos(step * (PAUSE.0 - 1));
-            assert_eq!(time.look(wall), wall);
+            assert_eq!(time.read(wall), wall);
         }
         assert_eq!(time.finish(), (vec![], Nanos(0)));
     }
@@ -106,19 +106,19 @@ mod tests {
     fn a_planned_sleep_is_no_pause_and_may_end_early() {
         let mut time = started(0);
         time.sleep_until(Nanos(5_000_000));
-        assert_eq!(time.look(Nanos(5_100_000)), Nanos(5_100_000));
+        assert_eq!(time.read(Nanos(5_100_000)), Nanos(5_100_000));
         time.sleep_until(Nanos(9_000_000));
-        assert_eq!(time.look(Nanos(6_000_000)), Nanos(6_000_000));
+        assert_eq!(time.read(Nanos(6_000_000)), Nanos(6_000_000));
         // The pump has been awake since: a jump now is a pause, although it ends before the planned sleep would have.
-        assert_eq!(time.look(Nanos(8_000_000)), Nanos(6_000_000));
+        assert_eq!(time.read(Nanos(8_000_000)), Nanos(6_000_000));
     }
 
     #[test]
     fn after_a_stall_time_goes_on_where_it_should_have_been() {
         let mut time = started(0);
         time.sleep_until(Nanos(1_000_000));
-        assert_eq!(time.look(Nanos(8_000_000)), Nanos(1_000_000));
-        assert_eq!(time.look(Nanos(8_000_500)), Nanos(1_000_500));
+        assert_eq!(time.read(Nanos(8_000_000)), Nanos(1_000_000));
+        assert_eq!(time.read(Nanos(8_000_500)), Nanos(1_000_500));
         let stall = StallAt { at: Nanos(8_000_000), lasted: Nanos(7_000_000) };
         assert_eq!(time.finish(), (vec![stall], Nanos(7_000_000)));
     }
@@ -133,7 +133,7 @@ mod tests {
             for (passed, sleep) in steps {
                 time.sleep_until(Nanos(last.0 + sleep));
                 wall += passed;
-                let now = time.look(Nanos(wall));
+                let now = time.read(Nanos(wall));
                 prop_assert!(now >= last);
                 prop_assert!(now.0 < last.0 + sleep + PAUSE.0);
                 prop_assert_eq!(now.0 + time.paused.0, wall);

@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use bufwise_socket::diag::{Connection, Diag, DiagError, States};
-use bufwise_socket::limit::{Look, limited_by};
+use bufwise_socket::limit::{SocketSample, limited_by};
 use bufwise_units::Micros;
 use serde::{Serialize, Serializer};
 use thiserror::Error;
@@ -106,7 +106,7 @@ impl Sampler {
                 let mut series = Series::default();
                 let mut next = Instant::now();
                 loop {
-                    series.look(&mut diag, name, &clock);
+                    series.sample(&mut diag, name, &clock);
                     next = (next + interval).max(Instant::now());
                     let wait = next.saturating_duration_since(Instant::now());
                     if !matches!(stopped.recv_timeout(wait), Err(RecvTimeoutError::Timeout)) {
@@ -140,11 +140,11 @@ struct Series {
     samples: Vec<ConnectionSample>,
     connections: Vec<Connection>,
     /// The last sample of each connection, by its cookie.
-    last: HashMap<u64, Look>,
+    last: HashMap<u64, SocketSample>,
 }
 
 impl Series {
-    fn look(&mut self, diag: &mut Diag, host: &'static str, clock: &Clock) {
+    fn sample(&mut self, diag: &mut Diag, host: &'static str, clock: &Clock) {
         let t = clock.seconds();
         // A dump that fails once (the kernel was short of memory) leaves a gap, not a broken run.
         if diag.tcp_into(States::CONNECTED, &mut self.connections).is_err() {
@@ -152,7 +152,7 @@ impl Series {
         }
         let mut last = HashMap::with_capacity(self.connections.len());
         for connection in &self.connections {
-            let now = Look { at: Micros((t * 1e6) as u64), info: connection.info, mem: connection.mem };
+            let now = SocketSample::of(connection, Micros((t * 1e6) as u64));
             let limit = self.last.get(&connection.cookie).map(|before| limited_by(before, &now).as_str());
             if self.samples.len() < MAX_SAMPLES {
                 self.samples.push(sample(connection, limit, t, host));

@@ -42,12 +42,12 @@ pub(crate) struct InfoDrs {
     /// Instances of the same rule, begun one after the other.
     phases: [Drs; PHASES as usize],
     began: Option<Micros>,
-    /// Shortest round-trip time.
-    look: Micros,
+    /// Time between two samples: no round trip counts as shorter.
+    interval: Micros,
     /// The measurement that last grew, and when it did.
     grown: (Bytes, Micros),
     /// The last sample's time, and the bytes that had arrived by then.
-    looked: Option<(Micros, Bytes)>,
+    sampled: Option<(Micros, Bytes)>,
     arrivals: Arrivals,
     /// Highest rate between two samples.
     peak: Rate,
@@ -55,18 +55,18 @@ pub(crate) struct InfoDrs {
 
 impl InfoDrs {
     /// For a connection with this window scale, sampled at this interval.
-    pub(crate) fn new(window_scale: u8, max: Bytes, look: Micros) -> Self {
+    pub(crate) fn new(window_scale: u8, max: Bytes, interval: Micros) -> Self {
         let config = drs::Config { window_scale, max, initial: INITIAL, ..drs::Config::default() };
         let phases = std::array::from_fn(|_| Drs::new(config));
         let grown = (Bytes::ZERO, Micros::ZERO);
         let arrivals = Arrivals::default();
-        Self { phases, began: None, look, arrivals, grown, looked: None, peak: Rate::ZERO }
+        Self { phases, began: None, interval, arrivals, grown, sampled: None, peak: Rate::ZERO }
     }
 
     /// Adapts `sample`, taken at `now`, for DRS: all arrived bytes count, and no round trip is shorter than the time
     /// between two samples.
     pub(crate) fn sample(&mut self, sample: Sample, now: Micros) -> Sample {
-        let at_least = |rtt: Micros| if rtt > Micros::ZERO { rtt.max(self.look) } else { rtt };
+        let at_least = |rtt: Micros| if rtt > Micros::ZERO { rtt.max(self.interval) } else { rtt };
         let (srtt, rcv_rtt) = (at_least(sample.srtt), at_least(sample.rcv_rtt));
         let bytes_received = self.arrivals.observe(&sample, srtt.max(rcv_rtt), now);
         Sample { bytes_received, srtt, rcv_rtt, ..sample }
@@ -74,11 +74,11 @@ impl InfoDrs {
 
     /// Follows the rate between samples.
     fn follow_peak(&mut self, received: Bytes, now: Micros) {
-        let (at, before) = *self.looked.get_or_insert((now, received));
+        let (at, before) = *self.sampled.get_or_insert((now, received));
         // Over a shorter time, a few segments that waited together would look like a high rate.
-        if now.since(at) >= self.look {
+        if now.since(at) >= self.interval {
             self.peak = self.peak.max((received - before).per(now.since(at)));
-            self.looked = Some((now, received));
+            self.sampled = Some((now, received));
         }
     }
 }
@@ -121,11 +121,11 @@ mod tests {
     use super::*;
 
     const RTT: Micros = Micros::from_millis(100);
-    const LOOK: Micros = Micros::from_millis(2);
+    const INTERVAL: Micros = Micros::from_millis(2);
     const MSS: u64 = 1_448;
 
     /// The sample at `at`, when so many segments arrived in all, of which the first `in_order` in order.
-    fn look(drs: &mut InfoDrs, at: Micros, segments: u32, in_order: u64) -> u64 {
+    fn window_at(drs: &mut InfoDrs, at: Micros, segments: u32, in_order: u64) -> u64 {
         let sample = Sample {
             mss: Bytes(MSS),
             srtt: RTT,
@@ -139,12 +139,12 @@ mod tests {
     }
 
     fn window(drs: &mut InfoDrs, round: u64, segments: u32, in_order: u64) -> u64 {
-        look(drs, RTT.times(round), segments, in_order)
+        window_at(drs, RTT.times(round), segments, in_order)
     }
 
     #[test]
     fn twice_what_arrives_while_it_grows_and_half_more_when_it_no_longer_does() {
-        let mut drs = InfoDrs::new(7, Bytes::MAX, LOOK);
+        let mut drs = InfoDrs::new(7, Bytes::MAX, INTERVAL);
         let mut arrived = 0;
         for (round, segments) in [0, 100, 200, 400, 400, 400, 400].into_iter().enumerate() {
             arrived += segments;
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn a_hole_that_is_filled_is_no_burst() {
-        let mut drs = InfoDrs::new(7, Bytes::MAX, LOOK);
+        let mut drs = InfoDrs::new(7, Bytes::MAX, INTERVAL);
         window(&mut drs, 0, 0, 0);
         let before = window(&mut drs, 1, 400, 400);
         window(&mut drs, 2, 800, 400);
@@ -177,11 +177,11 @@ mod tests {
     }
 
     #[test]
-    fn short_round_trips_count_as_long_as_a_look() {
-        let mut drs = InfoDrs::new(7, Bytes::MAX, LOOK);
+    fn short_round_trips_count_as_long_as_a_sample() {
+        let mut drs = InfoDrs::new(7, Bytes::MAX, INTERVAL);
         let sample = Sample { srtt: Micros(30), mss: Bytes(65_483), ..Sample::default() };
         let shown = drs.sample(Sample { bytes_received: Bytes(5), ..sample }, Micros::ZERO);
-        assert_eq!((shown.srtt, shown.rcv_rtt, shown.bytes_received), (LOOK, Micros::ZERO, Bytes(5)));
+        assert_eq!((shown.srtt, shown.rcv_rtt, shown.bytes_received), (INTERVAL, Micros::ZERO, Bytes(5)));
     }
 
     /// How long a sender in slow start takes for so many segments over a link of so many segments per millisecond, with
@@ -220,7 +220,7 @@ mod tests {
                 && milli % 2 == 0
             {
                 let at = Micros::from_millis(milli);
-                advertised = look(drs, at, u32::try_from(arrived).unwrap(), arrived) / MSS;
+                advertised = window_at(drs, at, u32::try_from(arrived).unwrap(), arrived) / MSS;
             } else if drs.is_none() {
                 advertised = u64::MAX;
             }
@@ -233,7 +233,7 @@ mod tests {
         for (per_milli, segments) in [(1, 1_000), (8, 7_000), (80, 50_000)] {
             let most = per_milli * 150;
             let free = slow_start(None, segments, per_milli, most);
-            let drs = InfoDrs::new(9, Bytes::MAX, LOOK);
+            let drs = InfoDrs::new(9, Bytes::MAX, INTERVAL);
             let limited = slow_start(Some(drs), segments, per_milli, most);
             assert!(limited <= free + free / 100, "{limited} ms instead of {free} at {per_milli} per ms");
         }

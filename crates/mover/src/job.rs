@@ -25,14 +25,14 @@ pub struct Job {
 }
 
 /// A stalled connection is sampled again after this part of its time without a byte.
-const STALLED_LOOKS: u32 = 4;
+const STALLED_SAMPLES: u32 = 4;
 /// Longest time between two samples of a stalled connection.
-const LONGEST_LOOK: Duration = Duration::from_secs(4);
+const LONGEST_PAUSE: Duration = Duration::from_secs(4);
 
 /// Time to the next sample of a connection with the interval `every`, if no byte has moved for `quiet`: a stalled
 /// connection wakes its thread ever more rarely.
-pub(crate) fn look_after(every: Duration, quiet: Duration) -> Duration {
-    every.max((quiet / STALLED_LOOKS).min(LONGEST_LOOK))
+pub(crate) fn sample_after(every: Duration, quiet: Duration) -> Duration {
+    every.max((quiet / STALLED_SAMPLES).min(LONGEST_PAUSE))
 }
 
 /// How long a transfer may take.

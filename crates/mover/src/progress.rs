@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use bufwise_policy::sobas::State;
 use bufwise_socket::info::TcpInfo;
-use bufwise_socket::limit::{Limit, Look, limited_by};
+use bufwise_socket::limit::{Limit, SocketSample, limited_by};
 use bufwise_socket::options::{self, OptionError};
 use bufwise_units::{Bytes, Micros, Rate};
 use socket2::SockRef;
@@ -130,7 +130,7 @@ pub(crate) struct Monitor {
     end: End,
     cookie: u64,
     start: Instant,
-    last: Look,
+    last: SocketSample,
     bytes: u64,
     file_time: Duration,
     min_rtt: Option<Micros>,
@@ -146,7 +146,7 @@ impl Monitor {
             end,
             cookie: SockRef::from(stream).cookie().unwrap_or_default(),
             start: Instant::now(),
-            last: Look::default(),
+            last: SocketSample::default(),
             bytes: 0,
             file_time: Duration::ZERO,
             min_rtt: None,
@@ -164,7 +164,7 @@ impl Monitor {
         &self.last.info
     }
 
-    fn take(&mut self, stream: &TcpStream) -> Result<Look, OptionError> {
+    fn take(&mut self, stream: &TcpStream) -> Result<SocketSample, OptionError> {
         let (info, mem) = (options::tcp_info(stream)?, options::memory(stream)?);
         let at = Micros(u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX));
         let (window, buffer, held, rtt) = match self.end {
@@ -175,11 +175,11 @@ impl Monitor {
         self.largest_buffer = self.largest_buffer.max(Bytes(buffer.into()));
         self.most_held = self.most_held.max(Bytes(held.into()));
         self.min_rtt = [self.min_rtt, rtt].into_iter().flatten().min();
-        Ok(Look { at, info, mem })
+        Ok(SocketSample { at, info, mem })
     }
 
     /// Samples `stream`, which has moved `bytes` so far and spent `file_time` on the file.
-    pub(crate) fn look(
+    pub(crate) fn sample(
         &mut self,
         stream: &TcpStream,
         bytes: u64,
@@ -213,7 +213,13 @@ impl Monitor {
         })
     }
 
-    fn receiver_limit(&self, now: &Look, rate: Rate, span: Micros, on_file: Duration) -> Option<Limit> {
+    fn receiver_limit(
+        &self,
+        now: &SocketSample,
+        rate: Rate,
+        span: Micros,
+        on_file: Duration,
+    ) -> Option<Limit> {
         if on_file.as_micros() * 2 > u128::from(span.0) {
             return Some(Limit::Application);
         }

@@ -13,7 +13,7 @@ use crate::bucket::Bucket;
 use crate::copy::{Copier, CopyError, Moved};
 use crate::error::MoveError;
 use crate::hash::Hasher;
-use crate::job::{Job, Pace, look_after};
+use crate::job::{Job, Pace, sample_after};
 use crate::probe::Measured;
 use crate::progress::{End, INTERVAL, Monitor, Progress, Report};
 use crate::sink::Sink;
@@ -77,7 +77,7 @@ pub fn receive(
         last: start,
         quiet: false,
         pace: Pace::new(start),
-        next_look: start,
+        next_sample: start,
         next_word: start + INTERVAL,
         on_progress,
     };
@@ -110,7 +110,7 @@ struct Transfer<'a, P> {
     /// No byte has come for [`QUIET`].
     quiet: bool,
     pace: Pace,
-    next_look: Instant,
+    next_sample: Instant,
     next_word: Instant,
     on_progress: P,
 }
@@ -124,14 +124,14 @@ impl<P: FnMut(&Progress)> Transfer<'_, P> {
             let now = Instant::now();
             let room = self.bucket.as_mut().map_or(usize::MAX, |bucket| bucket.allows(now));
             let ready = self.wait(room)?;
-            if room > 0 && (ready || Instant::now() >= self.next_look) && !self.read(into, room)? {
+            if room > 0 && (ready || Instant::now() >= self.next_sample) && !self.read(into, room)? {
                 return self.complete();
             }
             let now = Instant::now();
             self.fall_quiet(now)?;
-            if now >= self.next_look {
-                self.look()?;
-                self.next_look = now + self.spaced(self.reading.look_every, now);
+            if now >= self.next_sample {
+                self.sample()?;
+                self.next_sample = now + self.spaced(self.reading.sample_every, now);
             }
             if now >= self.next_word {
                 self.word(None)?;
@@ -149,7 +149,7 @@ impl<P: FnMut(&Progress)> Transfer<'_, P> {
         let quiet = now.duration_since(self.last) >= QUIET;
         if quiet != self.quiet {
             self.quiet = quiet;
-            (self.next_look, self.next_word) = (now, now);
+            (self.next_sample, self.next_word) = (now, now);
             self.read_as_told()?;
         }
         Ok(())
@@ -157,7 +157,7 @@ impl<P: FnMut(&Progress)> Transfer<'_, P> {
 
     /// Time from `now` to the next of events with the interval `every`, which is longer on a quiet connection.
     fn spaced(&self, every: Duration, now: Instant) -> Duration {
-        if self.quiet { look_after(every, now.duration_since(self.last)) } else { every }
+        if self.quiet { sample_after(every, now.duration_since(self.last)) } else { every }
     }
 
     /// Waits for data, for the next sample, or until the rate limit allows a read; returns whether there is data.
@@ -165,7 +165,7 @@ impl<P: FnMut(&Progress)> Transfer<'_, P> {
         if room > 0 && self.stream.pending() {
             return Ok(true);
         }
-        let wait = self.next_look.min(self.job.bounds.end(self.last));
+        let wait = self.next_sample.min(self.job.bounds.end(self.last));
         let waited = match &self.bucket {
             Some(bucket) if room == 0 => self.job.cancel.pause(wait.min(bucket.opens())).map(|()| false),
             _ => {
@@ -220,7 +220,7 @@ impl<P: FnMut(&Progress)> Transfer<'_, P> {
         }
     }
 
-    fn look(&mut self) -> Result<(), MoveError> {
+    fn sample(&mut self) -> Result<(), MoveError> {
         let request = self.tuner.observe(self.stream.tcp(), std::mem::take(&mut self.largest_read))?;
         let reading = self.tuner.reading();
         if reading != self.reading {
@@ -245,7 +245,7 @@ impl<P: FnMut(&Progress)> Transfer<'_, P> {
 
     /// Reports progress to the caller.
     fn word(&mut self, buffer_request: Option<Bytes>) -> Result<(), MoveError> {
-        let seen = self.monitor.look(self.stream.tcp(), self.bytes, self.copier.file_time)?;
+        let seen = self.monitor.sample(self.stream.tcp(), self.bytes, self.copier.file_time)?;
         let sobas_state = self.tuner.state();
         (self.on_progress)(&Progress { buffer_request, sobas_state, ..seen });
         Ok(())

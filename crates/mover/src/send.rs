@@ -20,7 +20,7 @@ use crate::bucket::Bucket;
 use crate::error::MoveError;
 use crate::grant::{BufferGrants, MAX_UNSENT};
 use crate::hash::{Digest, Hasher};
-use crate::job::{Job, Pace, look_after};
+use crate::job::{Job, Pace, sample_after};
 use crate::probe::Responder;
 use crate::progress::{End, INTERVAL, Monitor, Progress, Report};
 use crate::source::Source;
@@ -267,7 +267,7 @@ impl<P: FnMut(&Progress)> Transfer<'_, P> {
         if self.job.cancel.is_cancelled() {
             return Err(MoveError::Cancelled { bytes: self.bytes });
         }
-        let wait = self.next_look(step);
+        let wait = self.next_sample(step);
         let ready = self.job.cancel.wait(self.stream.as_fd(), self.stream.events(events), wait);
         let ready = ready.map_err(|source| self.broken(source))?;
         let now = Instant::now();
@@ -289,9 +289,9 @@ impl<P: FnMut(&Progress)> Transfer<'_, P> {
     }
 
     /// When to sample the connection again: `step` from now, later while no byte moves.
-    fn next_look(&self, step: Duration) -> Instant {
+    fn next_sample(&self, step: Duration) -> Instant {
         let now = Instant::now();
-        self.job.bounds.end(self.last).min(now + look_after(step, now.duration_since(self.last)))
+        self.job.bounds.end(self.last).min(now + sample_after(step, now.duration_since(self.last)))
     }
 
     fn now_and_then(&mut self, now: Instant) -> Result<(), MoveError> {
@@ -304,7 +304,7 @@ impl<P: FnMut(&Progress)> Transfer<'_, P> {
 
     fn word(&mut self) -> Result<(), MoveError> {
         self.grants.renew()?;
-        let seen = self.monitor.look(self.stream.tcp(), self.bytes, self.file_time)?;
+        let seen = self.monitor.sample(self.stream.tcp(), self.bytes, self.file_time)?;
         (self.on_progress)(&seen);
         Ok(())
     }
@@ -366,7 +366,7 @@ impl<P: FnMut(&Progress)> Transfer<'_, P> {
 
     /// Waits without an event to wait for.
     fn pause(&mut self, step: Duration) -> Result<(), MoveError> {
-        self.job.cancel.pause(self.next_look(step)).map_err(|source| self.broken(source))?;
+        self.job.cancel.pause(self.next_sample(step)).map_err(|source| self.broken(source))?;
         self.job.bounds.check(self.last, Instant::now())
     }
 

@@ -61,7 +61,7 @@ pub(crate) struct Step {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reading {
     /// Longest time between two samples of the tuner, with a read before each.
-    pub(crate) look_every: Duration,
+    pub(crate) sample_every: Duration,
     /// Bytes that make a read due earlier.
     pub(crate) low_water: Bytes,
     /// The published drsFTP: sizes of the kernel's buffer, for which each read asks whole, and of the application's.
@@ -198,13 +198,13 @@ impl Tuner {
     pub(crate) fn reading(&self) -> Reading {
         match &self.rule {
             Rule::DrsFtp(drs) => Reading {
-                look_every: PUBLISHED_READS,
+                sample_every: PUBLISHED_READS,
                 // A read of more than half of the buffer makes it grow.
                 low_water: drs.buffer().scaled(1, 2) + Bytes(1),
                 published: Some((drs.buffer(), drs.application_buffer())),
             },
             Rule::Sobas(_) | Rule::Named(..) | Rule::Drs(_) | Rule::Any(_) => {
-                Reading { look_every: SAMPLE_INTERVAL, low_water: MIN_READ, published: None }
+                Reading { sample_every: SAMPLE_INTERVAL, low_water: MIN_READ, published: None }
             }
         }
     }

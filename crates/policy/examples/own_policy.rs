@@ -95,16 +95,16 @@ impl Sender {
 fn transfer(policy: &mut dyn Policy, seconds: u64) -> Result<Outcome, Box<dyn std::error::Error>> {
     let mut path =
         Path::builder().rate("100mbit".parse()?).rtt("40ms".parse()?).queue("1bdp".parse()?).build(1)?;
-    let (mut sender, mut now, mut next_look) = (Sender::new(), Micros::ZERO, Micros::ZERO);
+    let (mut sender, mut now, mut next_sample) = (Sender::new(), Micros::ZERO, Micros::ZERO);
     // Oldest first; the path keeps them in order.
     let mut under_way: VecDeque<Segment> = VecDeque::new();
     let mut last_ack = Nanos::ZERO;
 
     while now < Micros::from_secs(seconds) {
-        if now >= next_look {
+        if now >= next_sample {
             let decision = policy.observe(&sender.seen, now);
             sender.buffer = decision.send_buffer.unwrap_or(sender.buffer);
-            next_look = now + sender.seen.srtt;
+            next_sample = now + sender.seen.srtt;
         }
         let window = sender.seen.cwnd.min(sender.buffer).0 / MSS.0;
         while (under_way.len() as u64) < window.max(1) {

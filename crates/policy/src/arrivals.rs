@@ -117,9 +117,9 @@ mod tests {
     fn merged_segments_count_by_what_they_carried_before() {
         let mut arrivals = Arrivals::default();
         let mut now = Micros::ZERO;
-        for look in 1..=60 {
+        for number in 1..=60 {
             now += Micros(1_000);
-            arrivals.observe(&sample(u64::from(look) * 30_000, 0, look * 7), RTT, now);
+            arrivals.observe(&sample(u64::from(number) * 30_000, 0, number * 7), RTT, now);
         }
         // A hole: 70 counted segments come behind it.
         let behind = arrivals.observe(&sample(1_800_000, 70, 60 * 7 + 70), RTT, now + Micros(1_000)).0;
@@ -158,10 +158,10 @@ mod tests {
         fn a_hole_that_is_filled_adds_what_came_meanwhile(behind in 1..2_000_u32, before in 50..500_u32) {
             let (mut arrivals, mut now) = (Arrivals::default(), Micros::ZERO);
             let mut in_order = 0;
-            for look in 1..=before {
+            for number in 1..=before {
                 in_order += 10 * 1_448;
                 now += Micros(1_000);
-                arrivals.observe(&sample(in_order, 0, look * 10), RTT, now);
+                arrivals.observe(&sample(in_order, 0, number * 10), RTT, now);
             }
             let segments = before * 10 + behind;
             let open = arrivals.observe(&sample(in_order, u64::from(behind), segments), RTT, now + Micros(1_000));

@@ -59,7 +59,7 @@ const RUN_EMPTY: u64 = 4;
 
 /// One sample of a connection, as the bound reads it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Look {
+pub struct BoundSample {
     /// Congestion window, payload.
     pub cwnd: Bytes,
     /// Payload of a full segment; zero: not known.
@@ -85,7 +85,7 @@ pub struct Look {
 /// Observe about once per round trip while the window grows, later a few times per second.
 ///
 /// ```
-/// use bufwise_policy::bound::{Bound, Look};
+/// use bufwise_policy::bound::{Bound, BoundSample};
 /// use bufwise_units::{Bytes, Micros};
 ///
 /// let mut bound = Bound::default();
@@ -93,9 +93,9 @@ pub struct Look {
 /// let mut memory = None;
 /// for round in 0..20 {
 ///     // 345 segments in each round trip of 40 ms: 100 Mbit/s.
-///     let look = Look { cwnd: Bytes(499_560), mss: Bytes(1_448), delivered: round * 345, srtt, min_rtt,
-///         usual: Bytes(4 << 20), ..Look::default() };
-///     memory = bound.observe(&look, min_rtt.times(round.into()));
+///     let sample = BoundSample { cwnd: Bytes(499_560), mss: Bytes(1_448), delivered: round * 345, srtt, min_rtt,
+///         usual: Bytes(4 << 20), ..BoundSample::default() };
+///     memory = bound.observe(&sample, min_rtt.times(round.into()));
 /// }
 /// assert_eq!(bound.rate().over(min_rtt), Bytes(499_560));
 /// assert!(memory.is_some());
@@ -135,27 +135,27 @@ struct Began {
 
 impl Bound {
     /// Takes one sample at `now` and returns how much memory the send buffer may hold; `None`: no bound.
-    pub fn observe(&mut self, look: &Look, now: Micros) -> Option<Bytes> {
-        if look.min_rtt == Micros::ZERO {
+    pub fn observe(&mut self, sample: &BoundSample, now: Micros) -> Option<Bytes> {
+        if sample.min_rtt == Micros::ZERO {
             return None;
         }
-        self.watch_writer(look, now);
+        self.watch_writer(sample, now);
         if let Some(began) = self.began {
             let elapsed = now.since(began.at);
-            if elapsed < self.span(look) {
+            if elapsed < self.span(sample) {
                 return self.memory;
             }
-            self.measure(look, now, began, elapsed);
+            self.measure(sample, now, began, elapsed);
         }
-        self.began = Some(Began { at: now, delivered: look.delivered, app_limited: look.app_limited });
+        self.began = Some(Began { at: now, delivered: sample.delivered, app_limited: sample.app_limited });
         if self.rate() == Rate::ZERO {
             return None;
         }
         if self.usual_until.is_some_and(|end| now >= end) {
             self.usual_until = None;
-            self.memory = self.memory.map(|memory| memory.min(usual(look)));
+            self.memory = self.memory.map(|memory| memory.min(usual(sample)));
         }
-        self.step(self.wanted(look));
+        self.step(self.wanted(sample));
         self.memory
     }
 
@@ -178,32 +178,32 @@ impl Bound {
     }
 
     /// Length of a measurement; while the rate grows, 7/8 of the shortest round trip.
-    fn span(&self, look: &Look) -> Micros {
-        let rtt = look.min_rtt.min(LONGEST);
-        if self.grows() { rtt.since(Micros(rtt.0 / 8)) } else { rtt.times(ROUNDS).max(look.srtt) }
+    fn span(&self, sample: &BoundSample) -> Micros {
+        let rtt = sample.min_rtt.min(LONGEST);
+        if self.grows() { rtt.since(Micros(rtt.0 / 8)) } else { rtt.times(ROUNDS).max(sample.srtt) }
     }
 
     /// Raises the bound to the usual one when a full buffer has run empty: the bound was too tight for a late writer.
-    fn watch_writer(&mut self, look: &Look, now: Micros) {
+    fn watch_writer(&mut self, sample: &BoundSample, now: Micros) {
         if self.grows() || self.usual_until.is_some() || self.memory.is_none() {
             return;
         }
-        if !look.app_limited && self.binds(look) {
+        if !sample.app_limited && self.binds(sample) {
             self.was_full = true;
-        } else if self.was_full && look.send_queued.times(RUN_EMPTY) < look.sndbuf {
+        } else if self.was_full && sample.send_queued.times(RUN_EMPTY) < sample.sndbuf {
             self.begin_usual(now);
         }
     }
 
     /// Whether the window is more than half of the bound.
-    fn binds(&self, look: &Look) -> bool {
-        self.memory.is_some_and(|memory| look.cwnd.times(2) > memory)
+    fn binds(&self, sample: &BoundSample) -> bool {
+        self.memory.is_some_and(|memory| sample.cwnd.times(2) > memory)
     }
 
     /// Ends a measurement. A segment below 1,448 bytes counts as 1,448: it takes about as much memory.
-    fn measure(&mut self, look: &Look, now: Micros, began: Began, elapsed: Micros) {
-        let mss = look.mss.max(Bytes(1_448)).min(Bytes(1 << 16));
-        let segments = look.delivered.wrapping_sub(began.delivered);
+    fn measure(&mut self, sample: &BoundSample, now: Micros, began: Began, elapsed: Micros) {
+        let mss = sample.mss.max(Bytes(1_448)).min(Bytes(1 << 16));
+        let segments = sample.delivered.wrapping_sub(began.delivered);
         let rate = mss.times(segments.into()).min(MOST).per(elapsed);
         let largest = self.rate().0;
         if rate.0 > largest + largest / RISE {
@@ -213,16 +213,16 @@ impl Bound {
         }
         if self.grows() && rate.0 > largest + largest / 4 {
             self.since_growth = 0;
-        } else if !look.app_limited && !began.app_limited {
-            self.follow(look, now, rate, elapsed);
+        } else if !sample.app_limited && !began.app_limited {
+            self.follow(sample, now, rate, elapsed);
         }
         self.rate = self.rate.max(rate);
         self.rate_last = rate;
-        self.srtt_before = look.srtt;
+        self.srtt_before = sample.srtt;
     }
 
     /// Judges a measurement during which the sender always had data.
-    fn follow(&mut self, look: &Look, now: Micros, rate: Rate, elapsed: Micros) {
+    fn follow(&mut self, sample: &BoundSample, now: Micros, rate: Rate, elapsed: Micros) {
         if self.grows() {
             self.since_growth += 1;
             if !self.grows() {
@@ -232,13 +232,13 @@ impl Bound {
                 self.memory = None;
             }
         } else if self.usual_until.is_none() {
-            self.fallen = if self.has_fallen(look, rate) { self.fallen + 1 } else { 0 };
+            self.fallen = if self.has_fallen(sample, rate) { self.fallen + 1 } else { 0 };
             if self.fallen >= FALLEN {
                 self.begin_usual(now);
                 (self.rate, self.rate_before, self.period) = (rate, Rate::ZERO, Micros::ZERO);
             }
         }
-        self.empty = if is_queued(look) { 0 } else { (self.empty + 1).min(EMPTY) };
+        self.empty = if is_queued(sample) { 0 } else { (self.empty + 1).min(EMPTY) };
         self.period = Micros(self.period.0.saturating_add(elapsed.0));
         if self.period >= PERIOD {
             self.period = Micros::ZERO;
@@ -249,15 +249,15 @@ impl Bound {
         }
     }
 
-    fn has_fallen(&self, look: &Look, rate: Rate) -> bool {
+    fn has_fallen(&self, sample: &BoundSample, rate: Rate) -> bool {
         let fell = rate.0 < self.rate().0 - self.rate().0 / 8;
-        is_queued(look) && (fell || (self.binds(look) && self.is_others(look)))
+        is_queued(sample) && (fell || (self.binds(sample) && self.is_others(sample)))
     }
 
     /// Whether the queue is others': the round trip exceeds what `R` needs for the lean bound's payload, and stays so.
-    fn is_others(&self, look: &Look) -> bool {
-        self.rate().min(FASTEST).over(look.srtt.min(LONGEST)).times(5) > self.lean(look).times(4)
-            && look.srtt.0 >= self.srtt_before.0 - self.srtt_before.0 / DRAINS
+    fn is_others(&self, sample: &BoundSample) -> bool {
+        self.rate().min(FASTEST).over(sample.srtt.min(LONGEST)).times(5) > self.lean(sample).times(4)
+            && sample.srtt.0 >= self.srtt_before.0 - self.srtt_before.0 / DRAINS
     }
 
     fn begin_usual(&mut self, now: Micros) {
@@ -268,20 +268,20 @@ impl Bound {
     }
 
     /// Memory for `2 R T` and the slack.
-    fn lean(&self, look: &Look) -> Bytes {
-        let product = self.rate().min(FASTEST).over(look.min_rtt.max(SHORTEST).min(LONGEST));
+    fn lean(&self, sample: &BoundSample) -> Bytes {
+        let product = self.rate().min(FASTEST).over(sample.min_rtt.max(SHORTEST).min(LONGEST));
         product.scaled(LEAN.0, LEAN.1) + SLACK
     }
 
     /// The bound to approach. A rate that no longer doubles but still rises has the room of a growing one, at most what
     /// the kernel would have given: within that limit it harms no other flow.
-    fn wanted(&self, look: &Look) -> Bytes {
-        let lean = self.lean(look);
+    fn wanted(&self, sample: &BoundSample) -> Bytes {
+        let lean = self.lean(sample);
         let growing = lean.times(2) - SLACK;
         match () {
-            () if self.grows() && !is_queued(look) => growing,
-            () if self.usual_until.is_some() || self.empty >= EMPTY => lean.max(usual(look)),
-            () if self.since_rise < RISING => lean.max(growing.min(look.usual)),
+            () if self.grows() && !is_queued(sample) => growing,
+            () if self.usual_until.is_some() || self.empty >= EMPTY => lean.max(usual(sample)),
+            () if self.since_rise < RISING => lean.max(growing.min(sample.usual)),
             () => lean,
         }
     }
@@ -299,13 +299,13 @@ impl Bound {
 }
 
 /// Memory that the kernel's autotuning would have allowed.
-fn usual(look: &Look) -> Bytes {
-    (look.cwnd.min(MOST).times(USUAL) + SLACK).min(look.usual)
+fn usual(sample: &BoundSample) -> Bytes {
+    (sample.cwnd.min(MOST).times(USUAL) + SLACK).min(sample.usual)
 }
 
 /// Whether there is a queue: the smoothed round trip exceeds the shortest by more than a quarter and 1 ms.
-fn is_queued(look: &Look) -> bool {
-    look.srtt.0 > look.min_rtt.0.saturating_add(look.min_rtt.0 / 4).saturating_add(1_000)
+fn is_queued(sample: &BoundSample) -> bool {
+    sample.srtt.0 > sample.min_rtt.0.saturating_add(sample.min_rtt.0 / 4).saturating_add(1_000)
 }
 
 #[cfg(test)]
@@ -332,11 +332,11 @@ mod tests {
             Self { bound: Bound::default(), now: 1_000_000, delivered: 0.0, rate, srtt: BASE }
         }
 
-        fn look(&mut self, cwnd: u64, app_limited: bool) -> Option<Bytes> {
+        fn sample(&mut self, cwnd: u64, app_limited: bool) -> Option<Bytes> {
             self.now += self.srtt;
             let carried = self.rate * self.srtt as f64 / 1e6;
             self.delivered += carried / MSS as f64;
-            let look = Look {
+            let sample = BoundSample {
                 cwnd: Bytes(cwnd),
                 mss: Bytes(MSS),
                 delivered: self.delivered as u64 as u32,
@@ -344,9 +344,9 @@ mod tests {
                 min_rtt: Micros(BASE),
                 app_limited,
                 usual: USUAL,
-                ..Look::default()
+                ..BoundSample::default()
             };
-            self.bound.observe(&look, Micros(self.now))
+            self.bound.observe(&sample, Micros(self.now))
         }
 
         /// Runs for `seconds` with a window that always exceeds the bound; returns the last bound.
@@ -354,7 +354,7 @@ mod tests {
             let end = self.now + seconds * 1_000_000;
             let mut last = None;
             while self.now < end {
-                last = self.look(1 << 30, false);
+                last = self.sample(1 << 30, false);
             }
             last.unwrap()
         }
@@ -368,10 +368,10 @@ mod tests {
     fn without_a_rate_there_is_no_bound() {
         let mut path = Path::new(0.0);
         for _ in 0..10 {
-            assert_eq!(path.look(1 << 20, false), None);
+            assert_eq!(path.sample(1 << 20, false), None);
         }
-        let look = Look { delivered: 5, ..Look::default() };
-        assert_eq!(Bound::default().observe(&look, Micros(1)), None, "no round-trip time");
+        let sample = BoundSample { delivered: 5, ..BoundSample::default() };
+        assert_eq!(Bound::default().observe(&sample, Micros(1)), None, "no round-trip time");
     }
 
     #[test]
@@ -407,7 +407,7 @@ mod tests {
         let mut path = Path::new(12.5e6);
         path.srtt = 2 * BASE;
         let before = path.run(5);
-        let empty = Look {
+        let empty = BoundSample {
             cwnd: Bytes(1 << 30),
             srtt: Micros(2 * BASE),
             min_rtt: Micros(BASE),
@@ -415,7 +415,7 @@ mod tests {
             usual: USUAL,
             send_queued: Bytes(0),
             sndbuf: before,
-            ..Look::default()
+            ..BoundSample::default()
         };
         path.bound.observe(&empty, Micros(path.now));
         assert!(path.bound.is_usual());
@@ -443,15 +443,15 @@ mod tests {
         let mut path = Path::new(12.5e6);
         path.run(5);
         path.srtt = 4 * BASE;
-        let (mut lean, mut looks) = (0, 0);
+        let (mut lean, mut samples) = (0, 0);
         while path.now < 300_000_000 {
             // Other flows fill the queue: the bytes under way decide the share of the rate.
             path.rate = if path.bound.is_usual() { 6e6 } else { 3e6 };
-            path.look(1 << 30, false);
-            looks += 1;
+            path.sample(1 << 30, false);
+            samples += 1;
             lean += u32::from(!path.bound.is_usual());
         }
-        assert!(lean * 20 < looks, "{lean} of {looks} looks");
+        assert!(lean * 20 < samples, "{lean} of {samples} samples");
     }
 
     proptest! {
@@ -459,27 +459,27 @@ mod tests {
         fn a_start_that_doubles_its_window_has_room_for_the_next(first in 1_u64..64, rounds in 2_u32..15) {
             let mut path = Path::new(0.0);
             let mut window = first * MSS;
-            path.look(window, false);
+            path.sample(window, false);
             for _ in 0..rounds {
                 path.rate = window as f64 * 1e6 / BASE as f64;
                 window *= 2;
-                let bound = path.look(window, false).unwrap();
+                let bound = path.sample(window, false).unwrap();
                 prop_assert!(bound.scaled(4, 5).0 >= 2 * window, "{} for {}", bound, window);
             }
         }
 
         #[test]
         fn it_is_never_below_the_slack(
-            looks in proptest::collection::vec((0_u64..1 << 22, any::<u32>(), 0_u64..1 << 22, 0_u64..1 << 20, any::<bool>()), 1..80),
+            samples in proptest::collection::vec((0_u64..1 << 22, any::<u32>(), 0_u64..1 << 22, 0_u64..1 << 20, any::<bool>()), 1..80),
         ) {
             let (mut bound, mut now) = (Bound::default(), 1);
-            for (step, delivered, srtt, min_rtt, app_limited) in looks {
+            for (step, delivered, srtt, min_rtt, app_limited) in samples {
                 now += step;
-                let look = Look {
+                let sample = BoundSample {
                     cwnd: Bytes(1 << 24), mss: Bytes(MSS), delivered, srtt: Micros(srtt), min_rtt: Micros(min_rtt),
-                    app_limited, usual: USUAL, ..Look::default()
+                    app_limited, usual: USUAL, ..BoundSample::default()
                 };
-                let memory = bound.observe(&look, Micros(now));
+                let memory = bound.observe(&sample, Micros(now));
                 prop_assert!(memory.is_none_or(|memory| memory >= SLACK));
             }
         }
@@ -488,11 +488,11 @@ mod tests {
         fn an_idle_application_does_not_lower_it(rates in proptest::collection::vec(0.0_f64..12.5e6, 1..100)) {
             let mut path = Path::new(12.5e6);
             let before = path.run(5);
-            path.look(1 << 30, true);
+            path.sample(1 << 30, true);
             path.srtt = 2 * BASE;
             for rate in rates {
                 path.rate = rate;
-                prop_assert_eq!(path.look(1 << 30, true), Some(before));
+                prop_assert_eq!(path.sample(1 << 30, true), Some(before));
             }
         }
     }

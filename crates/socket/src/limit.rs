@@ -21,17 +21,26 @@ use std::fmt;
 
 use bufwise_units::Micros;
 
+use crate::diag::Connection;
 use crate::info::{SkMem, TcpInfo};
 
 /// One sample of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Look {
+pub struct SocketSample {
     /// Time of the sample, on any monotonic clock.
     pub at: Micros,
     /// The kernel's information on the connection.
     pub info: TcpInfo,
     /// The connection's memory.
     pub mem: SkMem,
+}
+
+impl SocketSample {
+    /// Returns the sample of a connection that was listed at the time `at`.
+    #[must_use]
+    pub const fn of(connection: &Connection, at: Micros) -> Self {
+        Self { at, info: connection.info, mem: connection.mem }
+    }
 }
 
 /// The cause that holds a sender back.
@@ -70,17 +79,17 @@ impl fmt::Display for Limit {
 ///
 /// ```
 /// use bufwise_socket::info::TcpInfo;
-/// use bufwise_socket::limit::{Limit, Look, limited_by};
+/// use bufwise_socket::limit::{Limit, SocketSample, limited_by};
 /// use bufwise_units::Micros;
 ///
-/// let before = Look::default();
+/// let before = SocketSample::default();
 /// // Busy for 0.9 of a second, for 0.7 of it without a window to send into.
 /// let info = TcpInfo { busy_time: 900_000, rwnd_limited: 700_000, ..TcpInfo::default() };
-/// let now = Look { at: Micros::from_secs(1), info, ..Look::default() };
+/// let now = SocketSample { at: Micros::from_secs(1), info, ..SocketSample::default() };
 /// assert_eq!(limited_by(&before, &now), Limit::ReceiveWindow);
 /// ```
 #[must_use]
-pub fn limited_by(previous: &Look, now: &Look) -> Limit {
+pub fn limited_by(previous: &SocketSample, now: &SocketSample) -> Limit {
     let spent = |counter: fn(&TcpInfo) -> u64| counter(&now.info).saturating_sub(counter(&previous.info));
     let elapsed = now.at.since(previous.at).0;
     let busy = spent(|info| info.busy_time).min(elapsed);
@@ -101,7 +110,7 @@ pub fn limited_by(previous: &Look, now: &Look) -> Limit {
 }
 
 /// Second part of the rule: decides whether the congestion window really was the cause.
-fn room_in_the_window(now: &Look) -> Limit {
+fn room_in_the_window(now: &SocketSample) -> Limit {
     if now.info.notsent_bytes > 0 || !now.info.app_limited() {
         Limit::CongestionWindow
     } else if u64::from(now.mem.wmem_queued) * 3 >= u64::from(now.mem.sndbuf) * 2 {
@@ -116,7 +125,7 @@ mod tests {
     use super::*;
 
     /// Returns two samples 100 ms apart, between which the counters grew by the given milliseconds.
-    fn interval(busy: u64, receive_window: u64, send_buffer: u64) -> (Look, Look) {
+    fn interval(busy: u64, receive_window: u64, send_buffer: u64) -> (SocketSample, SocketSample) {
         let before =
             TcpInfo { busy_time: 7_000, rwnd_limited: 5_000, sndbuf_limited: 1_000, ..TcpInfo::default() };
         let after = TcpInfo {
@@ -125,8 +134,8 @@ mod tests {
             sndbuf_limited: before.sndbuf_limited + send_buffer * 1_000,
             ..before
         };
-        let look = |at, info| Look { at: Micros::from_millis(at), info, mem: SkMem::default() };
-        (look(1_000, before), look(1_100, after))
+        let sample = |at, info| SocketSample { at: Micros::from_millis(at), info, mem: SkMem::default() };
+        (sample(1_000, before), sample(1_100, after))
     }
 
     fn verdict(busy: u64, receive_window: u64, send_buffer: u64) -> &'static str {
@@ -160,7 +169,7 @@ mod tests {
     fn counters_of_another_connection_count_as_no_time() {
         let (previous, now) = interval(100, 60, 0);
         assert_eq!(limited_by(&now, &previous), Limit::CongestionWindow);
-        let later = Look { at: Micros::from_secs(9), ..previous };
+        let later = SocketSample { at: Micros::from_secs(9), ..previous };
         assert_eq!(limited_by(&now, &later), Limit::Application);
     }
 }

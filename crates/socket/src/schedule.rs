@@ -28,7 +28,7 @@ pub fn precise(priority: i32) -> bool {
 #[derive(Debug)]
 pub struct Wakeful {
     /// The kernel drops the request when this file is closed.
-    _wish: File,
+    _request: File,
 }
 
 impl Wakeful {
@@ -37,8 +37,8 @@ impl Wakeful {
     /// # Errors
     /// The kernel's answer: no such device, or no permission (root is needed).
     pub fn ask() -> io::Result<Self> {
-        let mut wish = OpenOptions::new().write(true).open("/dev/cpu_dma_latency")?;
-        wish.write_all(&0_i32.to_ne_bytes())?;
-        Ok(Self { _wish: wish })
+        let mut request = OpenOptions::new().write(true).open("/dev/cpu_dma_latency")?;
+        request.write_all(&0_i32.to_ne_bytes())?;
+        Ok(Self { _request: request })
     }
 }

@@ -242,10 +242,10 @@ BW_FN void bw_fit_window_abandon_ramp(struct bw_fit_window *s, const struct bw_f
 /* ---- Follow and open, a round each ---------------------------------------------------------------------- */
 
 /*
- * Measures R at the end of a round; goes on with the open phase, and ends a ramp whose C' is doubtful. 0: the round goes on;
+ * Measures R if the round ends; goes on with the open phase, and ends a ramp whose C' is doubtful. 0: the round goes on;
  * 1: last_rate is news; 2: the window has come down in vain, too.
  */
-BW_FN int bw_fit_window_look(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
+BW_FN int bw_fit_window_end_round(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
 	__u64 rate = s->phase == BW_FIT_FOLLOW ? bw_fit_window_measure(s, x) : 0;
 	int is_futile;
@@ -280,7 +280,7 @@ BW_FN int bw_fit_window_judge(struct bw_fit_window *s, const struct bw_fit_windo
 	return 0;
 }
 
-/* Sets the window by R, which bw_fit_window_look() has measured. */
+/* Sets the window by R, which bw_fit_window_end_round() has measured. */
 BW_FN void bw_fit_window_follow(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
 	__u64 rate = s->last_rate, need = bw_fit_window_need(s, x, bw_fit_window_held(x, rate));
@@ -327,7 +327,7 @@ BW_FN int bw_fit_window_watch(struct bw_fit_window *s, const struct bw_fit_windo
 	return 1;
 }
 
-/* Second, the start and the ramp. Third to fifth: bw_fit_window_look(), _judge() and _follow(). */
+/* Second, the start and the ramp. Third to fifth: bw_fit_window_end_round(), _judge() and _follow(). */
 BW_FN void bw_fit_window_go_on(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
 	if (s->phase == BW_FIT_START)

@@ -77,11 +77,11 @@ __noinline int fit_go_on(__u64 cookie, __u64 now, __u64 drs)
 	return 0;
 }
 
-__noinline int fit_look(__u64 cookie, __u64 now, __u64 drs)
+__noinline int fit_end_round(__u64 cookie, __u64 now, __u64 drs)
 {
 	struct bw_flow *f = bpf_map_lookup_elem(&flows, &cookie);
 
-	return f ? bw_fit_part_look(&config, f, now, drs) : 0;
+	return f ? bw_fit_part_end_round(&config, f, now, drs) : 0;
 }
 
 __noinline int fit_judge(__u64 cookie, __u64 now, __u64 drs, int is_futile)
@@ -140,7 +140,7 @@ static __u64 receive_window(const struct bw_flow *f, __u64 cookie, __u64 now)
 	if (config.receive_rule == BW_RECEIVE_FIT) {
 		if (fit_watch(cookie, now, drs)) {
 			fit_go_on(cookie, now, drs);
-			seen = fit_look(cookie, now, drs);
+			seen = fit_end_round(cookie, now, drs);
 			if (seen && fit_judge(cookie, now, drs, seen > 1))
 				fit_follow(cookie, now, drs);
 			news = bw_room_news(&f->fit_window, f->out_of_order);

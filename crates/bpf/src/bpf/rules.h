@@ -398,12 +398,12 @@ BW_FN void bw_fit_part_go_on(const volatile struct bw_config *c, struct bw_flow 
 	bw_fit_window_go_on(&f->fit_window, &x);
 }
 
-BW_FN int bw_fit_part_look(const volatile struct bw_config *c, struct bw_flow *f, __u64 now, __u64 drs)
+BW_FN int bw_fit_part_end_round(const volatile struct bw_config *c, struct bw_flow *f, __u64 now, __u64 drs)
 {
 	struct bw_fit_window_sample x;
 
 	bw_fit_window_sample_of(&x, c, f, now, drs);
-	return bw_fit_window_look(&f->fit_window, &x);
+	return bw_fit_window_end_round(&f->fit_window, &x);
 }
 
 BW_FN int bw_fit_part_judge(const volatile struct bw_config *c, struct bw_flow *f, __u64 now, __u64 drs, int is_futile)
@@ -443,7 +443,7 @@ BW_FN __u64 bw_decide_window(const volatile struct bw_config *c, struct bw_flow 
 	if (c->receive_rule == BW_RECEIVE_FIT) {
 		if (bw_fit_part_watch(c, f, now, drs)) {
 			bw_fit_part_go_on(c, f, now, drs);
-			seen = bw_fit_part_look(c, f, now, drs);
+			seen = bw_fit_part_end_round(c, f, now, drs);
 			if (seen && bw_fit_part_judge(c, f, now, drs, seen > 1))
 				bw_fit_part_follow(c, f, now, drs);
 		}

@@ -220,19 +220,19 @@ mod tests {
     #[test]
     fn begin_and_end_of_a_train_are_seen_within_a_quarter_of_a_millisecond() {
         // Trains of 3 ms, every 40 ms.
-        let (mut schedule, mut looks) = (Schedule::new(0), Vec::new());
+        let (mut schedule, mut times) = (Schedule::new(0), Vec::new());
         while schedule.next_at < 400_000 {
             let now = schedule.next_at;
-            looks.push(now);
+            times.push(now);
             schedule.sampled(now, now % 40_000 < 3_000, 40_000, true);
         }
         for train in 2..10 {
             for edge in [train * 40_000, train * 40_000 + 3_000] {
-                let near = looks.iter().map(|at| at.abs_diff(edge)).min();
+                let near = times.iter().map(|at| at.abs_diff(edge)).min();
                 assert!(near.is_some_and(|near| near <= 250), "{near:?} us beside {edge}");
             }
         }
-        assert!(looks.len() < 800, "{} in 400 ms", looks.len());
+        assert!(times.len() < 800, "{} in 400 ms", times.len());
     }
 
     #[test]

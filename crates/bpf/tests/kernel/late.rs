@@ -217,8 +217,8 @@ fn root_a_receiver_of_little_keeps_the_kernels_window_and_rests_until_more_comes
     assert!(rests.set_window.is_none() && rests.set_receive_buffer.is_none(), "{rests:?}");
     assert!(!options::buffer_lock(&connection.client).unwrap().receive);
     let rested = talk(100);
-    let looks = [watched.looks, rested.looks - rests.looks];
-    assert!(looks[1] * 3 < looks[0], "{looks:?} looks in 100 round trips, watched and at rest");
+    let samples = [watched.samples, rested.samples - rests.samples];
+    assert!(samples[1] * 3 < samples[0], "{samples:?} samples in 100 round trips, watched and at rest");
     // A sweep switches the callback on again.
     scene.sweep();
     connection.receive(LONG);

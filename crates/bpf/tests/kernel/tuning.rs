@@ -70,7 +70,7 @@ fn root_observing_changes_nothing() {
     }
     let (sender, receiver) = transfer(&Config::default(), FREE, "127.0.0.1");
     for flow in [sender, receiver] {
-        assert!(flow.closed && flow.looks >= 2, "{flow:?}");
+        assert!(flow.closed && flow.samples >= 2, "{flow:?}");
         assert_eq!((flow.set_send_buffer, flow.set_receive_buffer, flow.set_window), (None, None, None));
         assert!(!flow.owned.send && !flow.owned.receive);
     }
@@ -84,7 +84,7 @@ fn root_abt_follows_cwnd_within_its_share() {
         return;
     }
     let config = Config { send: SendRule::Abt, send_cap: Bytes(4 << 20), ..Config::default() };
-    // Each look ends with a target of 2 to 4 of the windows that it saw, but for a look while the application had nothing to
+    // Each sample ends with a target of 2 to 4 of the windows that it saw, but for a sample while the application had nothing to
     // send: that raises no target.
     let mut watched = 0;
     let (sender, receiver) = transfer_watched(&config, FREE, "127.0.0.1", |flows| {
@@ -123,7 +123,7 @@ fn root_round_trips_of_a_sender_with_little_to_send_are_let_go() {
     }
     let after = connection.flow(&engine).unwrap();
     // Each message is a round trip. Figures are renewed ten times a second, and when the queue has changed.
-    let samples = after.looks - before.looks;
+    let samples = after.samples - before.samples;
     assert!(samples < 100, "{samples} samples of 400 round trips");
 }
 
@@ -198,10 +198,10 @@ fn root_a_request_for_the_size_that_is_there_is_granted_by_the_lock_and_not_by_t
     engine.beat(FREE).unwrap();
     assert_eq!(engine.sweep(netns.as_fd()).unwrap().adopted, 1);
     let looked_again = |engine: &Engine| {
-        let before = connection.flow(engine).unwrap().looks;
-        wait_for("looks", || {
+        let before = connection.flow(engine).unwrap().samples;
+        wait_for("samples", || {
             connection.receive(10_000);
-            connection.flow(engine).filter(|flow| flow.looks > before + 1)
+            connection.flow(engine).filter(|flow| flow.samples > before + 1)
         })
     };
     looked_again(&engine);

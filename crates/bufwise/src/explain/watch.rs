@@ -13,7 +13,7 @@ use bufwise_host::survey::Survey;
 use bufwise_host::tcp_memory::TcpMemory;
 use bufwise_host::view::{ConnectionView, Seen};
 use bufwise_socket::diag::Connection;
-use bufwise_socket::limit::Look;
+use bufwise_socket::limit::SocketSample;
 use bufwise_socket::options::{self, BufferLock};
 
 use super::by_run::{self, ByRun};
@@ -55,7 +55,7 @@ pub(super) struct Watched {
 /// The samples of one connection, and its last state.
 struct Track {
     netns: String,
-    looks: Vec<Look>,
+    samples: Vec<SocketSample>,
     last: Connection,
 }
 
@@ -68,11 +68,12 @@ pub(super) fn watch(address: Pattern) -> Result<Watch> {
     for number in 0.. {
         thread::sleep((start + STEP * number).saturating_duration_since(Instant::now()));
         let elapsed = start.elapsed();
-        survey.look()?;
+        survey.sample()?;
         for found in survey.found().filter(|one| address.matches(one.connection.local, one.connection.peer)) {
-            let new = || Track { netns: found.netns.to_owned(), looks: Vec::new(), last: *found.connection };
+            let new =
+                || Track { netns: found.netns.to_owned(), samples: Vec::new(), last: *found.connection };
             let track = tracks.entry(found.connection.cookie).or_insert_with(new);
-            track.looks.push(found.look());
+            track.samples.push(found.sample());
             track.last = *found.connection;
         }
         let shrinks = |memory: &TcpMemory| tracks.values().any(|one| memory.shrinks(&one.last.info));
@@ -101,20 +102,20 @@ pub(super) fn watch(address: Pattern) -> Result<Watch> {
 
 impl Track {
     fn direction(&self) -> Direction {
-        let first = self.looks.first().filter(|_| self.looks.len() > 1);
-        self.looks.last().map_or(Direction::Send, |last| Direction::between(first, last))
+        let first = self.samples.first().filter(|_| self.samples.len() > 1);
+        self.samples.last().map_or(Direction::Send, |last| Direction::between(first, last))
     }
 
     fn bursts(&self) -> Bursts {
-        Bursts::of(self.direction(), &self.looks)
+        Bursts::of(self.direction(), &self.samples)
     }
 
     fn finish(self, holders: &Holders, cgroup: Option<&str>) -> Option<Watched> {
-        let (first, last) = (self.looks.first()?, self.looks.last()?);
+        let (first, last) = (self.samples.first()?, self.samples.last()?);
         let before = Some(first).filter(|first| first.at != last.at);
         let process = holders.of(self.last.inode);
         let (direction, bursts) = (self.direction(), self.bursts());
-        let period = bursts.whole_periods().map(|(from, to)| [&self.looks[from], &self.looks[to]]);
+        let period = bursts.whole_periods().map(|(from, to)| [&self.samples[from], &self.samples[to]]);
         let mut view = ConnectionView::new(&Seen {
             netns: &self.netns,
             cgroup,
@@ -126,7 +127,7 @@ impl Track {
         });
         let (mut spent, mut queue) = (Limited::default(), Queue::default());
         // The direction is that of the whole time, not of each interval.
-        for pair in self.looks.windows(2) {
+        for pair in self.samples.windows(2) {
             spent.add(direction, &pair[0], &pair[1]);
             queue.add(direction, &pair[0], &pair[1]);
         }

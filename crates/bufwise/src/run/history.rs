@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bufwise_bpf::FlowState;
 use bufwise_host::judge::{Direction, Limited, Queue};
 use bufwise_socket::diag::{CongestionControl, Connection};
-use bufwise_socket::limit::Look;
+use bufwise_socket::limit::SocketSample;
 use bufwise_units::Micros;
 use serde::Serialize;
 
@@ -38,7 +38,7 @@ pub(super) struct History {
     pub(super) congestion_control: CongestionControl,
     stride: u32,
     skipped: u32,
-    previous: Option<Look>,
+    previous: Option<SocketSample>,
     /// Microseconds by cause.
     pub(super) spent: Limited,
     /// Times with and without a queue on the path.
@@ -62,7 +62,7 @@ pub(super) struct Histories {
 
 impl Histories {
     /// Adds the samples of `now`: the flows as the engine saw them last, and the present state of the sockets.
-    pub(super) fn look(&mut self, flows: &[FlowState], connections: &[Connection], now: Micros) {
+    pub(super) fn observe(&mut self, flows: &[FlowState], connections: &[Connection], now: Micros) {
         for flow in flows {
             let history = self.kept.entry(flow.cookie).or_insert_with(|| History::new(*flow));
             history.last = *flow;
@@ -146,13 +146,13 @@ impl History {
     }
 
     fn record(&mut self, connection: &Connection, now: Micros) {
-        let look = Look { at: now, info: connection.info, mem: connection.mem };
+        let sample = SocketSample::of(connection, now);
         if let Some(previous) = &self.previous {
-            let direction = Direction::so_far(&look);
-            self.spent.add(direction, previous, &look);
-            self.queue.add(direction, previous, &look);
+            let direction = Direction::so_far(&sample);
+            self.spent.add(direction, previous, &sample);
+            self.queue.add(direction, previous, &sample);
         }
-        self.previous = Some(look);
+        self.previous = Some(sample);
         self.congestion_control = connection.congestion;
         self.add(Point {
             t: now.since(self.last.opened_at).as_secs_f64(),

@@ -21,7 +21,7 @@ use super::history::Histories;
 use super::report::{Ended, Report};
 
 /// Time between two samples of the connections.
-const LOOK: Duration = Duration::from_millis(100);
+const SAMPLE: Duration = Duration::from_millis(100);
 /// Time between two sweeps; the first comes as long after the start.
 const SWEEP: Duration = Duration::from_secs(2);
 /// Asking the kernel for all sockets may take this part of a processor, and sweeping them as much again: both go through
@@ -92,24 +92,24 @@ impl Watch {
 
     /// Tunes until the command has ended; returns its exit status.
     pub(super) fn run(&mut self, cgroup: Option<&Cgroup>, running: &Running) -> Result<u8> {
-        let mut next_look = Instant::now();
+        let mut next_sample = Instant::now();
         self.tuner.watch(running.pid());
         loop {
-            let until_look = next_look.saturating_duration_since(Instant::now());
+            let until_sample = next_sample.saturating_duration_since(Instant::now());
             let until_work = self.tuner.next_at().map(|at| Duration::from_micros(at.since(now()).0));
-            let wait = until_work.map_or(until_look, |work| work.min(until_look));
+            let wait = until_work.map_or(until_sample, |work| work.min(until_sample));
             if wait_for(self.tuner.requests_fd(), running.wake_fd(), wait)? {
                 self.carry_out(cgroup)?;
             }
             self.tuner.tend();
             self.sweep();
             if let Some(status) = running.status() {
-                self.look()?;
+                self.sample()?;
                 return Ok(status);
             }
-            if Instant::now() >= next_look {
-                self.look()?;
-                next_look = (next_look + LOOK).max(Instant::now());
+            if Instant::now() >= next_sample {
+                self.sample()?;
+                next_sample = (next_sample + SAMPLE).max(Instant::now());
             }
         }
     }
@@ -142,7 +142,7 @@ impl Watch {
     }
 
     /// Samples all connections and computes their shares.
-    fn look(&mut self) -> Result<()> {
+    fn sample(&mut self) -> Result<()> {
         let mut flows = self.tuner.flows()?;
         if let Some(seen) = self.tuner.connections() {
             self.connections = seen;
@@ -156,8 +156,8 @@ impl Watch {
         }
         self.refresh_queues(&mut flows);
         self.tell_shortage(&flows);
-        self.histories.look(&flows, &self.connections, now());
-        let at_once = self.tuner.look(&flows, tuner::held(&flows))?;
+        self.histories.observe(&flows, &self.connections, now());
+        let at_once = self.tuner.observe(&flows, tuner::held(&flows))?;
         if let Some((devices, size)) = self.devices.as_mut().zip(at_once) {
             let bounded = devices.bound_devices(size);
             if let Err(error) = bounded {

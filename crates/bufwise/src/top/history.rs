@@ -28,7 +28,7 @@ pub(crate) struct Histories<S> {
     samples: usize,
     by_cookie: HashMap<u64, Minute<S>>,
     /// Number of the last round of samples.
-    look: u64,
+    round: u64,
 }
 
 /// The samples of one connection.
@@ -36,13 +36,13 @@ pub(crate) struct Histories<S> {
 struct Minute<S> {
     samples: VecDeque<S>,
     /// Number of the last round that saw the connection.
-    look: u64,
+    round: u64,
 }
 
 impl<S: for<'a> From<&'a ConnectionView>> Histories<S> {
     /// Returns an empty history.
     pub(crate) fn new() -> Self {
-        Self { samples: 1, by_cookie: HashMap::new(), look: 0 }
+        Self { samples: 1, by_cookie: HashMap::new(), round: 0 }
     }
 
     /// Adds a sample of all connections; the next one follows after `interval`. Connections that are gone are
@@ -50,16 +50,16 @@ impl<S: for<'a> From<&'a ConnectionView>> Histories<S> {
     pub(crate) fn add(&mut self, connections: &[ConnectionView], interval: Micros) {
         let samples = usize::try_from(KEPT.0 / interval.0.max(1)).unwrap_or(usize::MAX);
         self.samples = samples.clamp(1, 60);
-        self.look += 1;
+        self.round += 1;
         for one in connections {
-            let new = || Minute { samples: VecDeque::new(), look: 0 };
+            let new = || Minute { samples: VecDeque::new(), round: 0 };
             let minute = self.by_cookie.entry(one.cookie).or_insert_with(new);
-            minute.look = self.look;
+            minute.round = self.round;
             minute.samples.push_back(S::from(one));
             let beyond = minute.samples.len().saturating_sub(self.samples);
             minute.samples.drain(..beyond);
         }
-        self.by_cookie.retain(|_, minute| minute.look == self.look);
+        self.by_cookie.retain(|_, minute| minute.round == self.round);
     }
 
     /// Returns the largest number of samples of a connection, which is a minute.

@@ -38,13 +38,13 @@ pub(crate) fn sights(
 ) -> Result<News<Result<Sight>>> {
     News::from(move |news| {
         let mut next = Instant::now() + first;
-        let (mut looked, mut drawn) = (processor_time(), meter.read());
+        let (mut sampled, mut drawn) = (processor_time(), meter.read());
         loop {
             thread::sleep(next.saturating_duration_since(Instant::now()));
-            let sight = source.look();
-            let (looked_by_now, drawn_by_now) = (processor_time(), meter.read());
-            pace.spent(looked_by_now.since(looked) + drawn_by_now.since(drawn));
-            (looked, drawn) = (looked_by_now, drawn_by_now);
+            let sight = source.sample();
+            let (sampled_by_now, drawn_by_now) = (processor_time(), meter.read());
+            pace.spent(sampled_by_now.since(sampled) + drawn_by_now.since(drawn));
+            (sampled, drawn) = (sampled_by_now, drawn_by_now);
             let interval = pace.interval();
             let sight = sight.map(|mut listing| {
                 listing.notes.extend(pace.note());
@@ -108,7 +108,7 @@ impl<T: Send + 'static> News<T> {
         match self.found.try_recv() {
             Ok(found) => Ok(Some(found)),
             Err(TryRecvError::Empty) => Ok(None),
-            Err(TryRecvError::Disconnected) => bail!("the thread that looks at connections ended"),
+            Err(TryRecvError::Disconnected) => bail!("the thread that samples connections ended"),
         }
     }
 }

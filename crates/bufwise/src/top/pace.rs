@@ -57,7 +57,7 @@ impl Pace {
         let cost = self.cost.unwrap_or_default().as_secs_f64();
         (self.asked.is_none() && self.interval() > SHORTEST).then(|| {
             format!(
-                "looks every {interval} s take {:.0}% of a processor ({:.0} ms each); --interval 1s has more",
+                "samples every {interval} s take {:.0}% of a processor ({:.0} ms each); --interval 1s has more",
                 cost / interval * 100.0,
                 cost * 1e3,
             )
@@ -94,17 +94,17 @@ mod tests {
     /// processor that the samples took, and the last interval.
     fn hour(asked: Option<Micros>, cost: impl Fn(u64) -> Micros) -> (f64, Micros) {
         let mut pace = Pace::new(asked);
-        let (mut now, mut looks, mut used) = (Micros::ZERO, 0, Micros::ZERO);
+        let (mut now, mut samples, mut used) = (Micros::ZERO, 0, Micros::ZERO);
         while now < Micros::from_secs(3_600) {
-            let one = cost(looks);
+            let one = cost(samples);
             pace.spent(one);
-            (now, looks, used) = (now + pace.interval(), looks + 1, used + one);
+            (now, samples, used) = (now + pace.interval(), samples + 1, used + one);
         }
         (used.as_secs_f64() / now.as_secs_f64(), pace.interval())
     }
 
     #[test]
-    fn looks_take_a_hundredth_of_a_processor_at_most_whatever_they_cost() {
+    fn samples_take_a_hundredth_of_a_processor_at_most_whatever_they_cost() {
         for micros in [100, 9_999, 10_001, 31_000, 44_000, 310_000, 600_000] {
             let (share, interval) = hour(None, |_| Micros(micros));
             assert!(share <= 0.01, "{micros} us: {share} at {interval:?}");
@@ -115,16 +115,16 @@ mod tests {
     }
 
     #[test]
-    fn dear_looks_among_cheap_ones_count_as_well() {
-        let (share, _) = hour(None, |look| Micros(if look % 5 == 0 { 150_000 } else { 30_000 }));
+    fn dear_samples_among_cheap_ones_count_as_well() {
+        let (share, _) = hour(None, |number| Micros(if number % 5 == 0 { 150_000 } else { 30_000 }));
         assert!((0.007..=0.0105).contains(&share), "{share}");
     }
 
     #[test]
-    fn few_connections_are_looked_at_each_second_and_a_bound_keeps_the_view_alive() {
+    fn few_connections_are_sampled_each_second_and_a_bound_keeps_the_view_alive() {
         assert_eq!(hour(None, |_| Micros(1_000)).1, SHORTEST);
         assert_eq!(hour(None, |_| Micros::from_secs(5)).1, LONGEST);
-        let (_, interval) = hour(None, |look| Micros(if look < 20 { 500_000 } else { 1_000 }));
+        let (_, interval) = hour(None, |number| Micros(if number < 20 { 500_000 } else { 1_000 }));
         assert_eq!(interval, SHORTEST, "the many have gone");
     }
 
@@ -136,11 +136,11 @@ mod tests {
         let mut pace = Pace::new(None);
         assert_eq!(pace.note(), None);
         pace.spent(Micros(31_000));
-        let note = "looks every 4 s take 1% of a processor (31 ms each); --interval 1s has more";
+        let note = "samples every 4 s take 1% of a processor (31 ms each); --interval 1s has more";
         assert_eq!(pace.note().as_deref(), Some(note));
         let mut most = Pace::new(None);
         most.spent(Micros::from_secs(3));
-        assert!(most.note().is_some_and(|note| note.starts_with("looks every 60 s take 5% ")));
+        assert!(most.note().is_some_and(|note| note.starts_with("samples every 60 s take 5% ")));
         let mut asked = Pace::new(Some(SHORTEST));
         asked.spent(Micros(31_000));
         assert_eq!(asked.note(), None);

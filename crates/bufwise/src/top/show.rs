@@ -30,7 +30,7 @@ pub(super) fn run(state: &mut State, options: LsArgs, pace: Pace) -> Outcome {
     let mut source = Source::open(options.asked)?;
     thread::sleep(news::FIRST);
     let interval = pace.interval();
-    state.observe(Sight { listing: source.look()?, interval });
+    state.observe(Sight { listing: source.sample()?, interval });
     let meter = Meter::default();
     meter.set();
     let sights = news::sights(source, Duration::from_micros(interval.0), pace, meter.clone())?;

@@ -10,7 +10,7 @@ use anyhow::Result;
 use bufwise_host::processes::Holders;
 use bufwise_host::survey::Survey;
 use bufwise_host::view::{Known, Listing, Summary};
-use bufwise_socket::limit::Look;
+use bufwise_socket::limit::SocketSample;
 use bufwise_units::Micros;
 
 use super::pace::processor_time;
@@ -28,7 +28,7 @@ pub(crate) struct Source {
     asked: AskedDaemon,
     survey: Survey,
     opened: Instant,
-    before: HashMap<u64, Look>,
+    before: HashMap<u64, SocketSample>,
     holders: Holders,
     /// Sockets for which the last search found no holder.
     unnamed: HashSet<u32>,
@@ -44,11 +44,11 @@ impl Source {
     /// Takes the first sample.
     pub(crate) fn open(asked: AskedDaemon) -> Result<Self> {
         let mut survey = Survey::open()?;
-        survey.look()?;
+        survey.sample()?;
         let now = Instant::now();
         Ok(Self {
             asked,
-            before: survey.looks(),
+            before: survey.samples(),
             survey,
             opened: now,
             holders: Holders::default(),
@@ -60,15 +60,15 @@ impl Source {
     }
 
     /// Returns the present connections, with rates since the last sample.
-    pub(crate) fn look(&mut self) -> Result<Listing> {
+    pub(crate) fn sample(&mut self) -> Result<Listing> {
         if self.opened.elapsed() >= NAMESPACES {
             self.survey.reopen()?;
             self.opened = Instant::now();
         }
-        self.survey.look()?;
+        self.survey.sample()?;
         self.find_holders();
         let connections = self.survey.views(&self.before, &self.holders);
-        self.before = self.survey.looks();
+        self.before = self.survey.samples();
         let notes = self.survey.notes.clone();
         let summary = Summary::of(&connections);
         self.with_daemon(Listing { summary, connections, notes, ..Listing::default() })

@@ -23,7 +23,7 @@ use bufwise_host::view::{PolicyNames, Tuned};
 use crate::run::Treated;
 
 /// Time between two computations of the shares.
-const LOOK: Duration = Duration::from_millis(100);
+const SAMPLE: Duration = Duration::from_millis(100);
 /// Connections kept for the report: more than there can be concurrent transfers.
 const REMEMBERED: usize = 1_024;
 
@@ -64,7 +64,7 @@ impl OwnEngine {
     /// Returns the settings of a connection that has ended; `None` if it was too short to be sampled.
     pub(super) fn treated(&self, cookie: u64) -> Option<Treated> {
         let mut shared = lock(&self.shared);
-        shared.look();
+        shared.sample();
         let flow = shared.seen.remove(&cookie)?;
         Some(Treated {
             tuned: Tuned::of(&flow, &shared.policy),
@@ -85,11 +85,11 @@ impl OwnEngine {
 }
 
 impl Shared {
-    fn look(&mut self) {
+    fn sample(&mut self) {
         let Ok(flows) = self.tuner.flows() else { return };
         // Bounds for devices are ignored: they are not ours to set. If the shares cannot be computed, the last ones
         // stay.
-        let _shares = self.tuner.look(&flows, tuner::held(&flows));
+        let _shares = self.tuner.observe(&flows, tuner::held(&flows));
         self.seen.extend(flows.into_iter().map(|flow| (flow.cookie, flow)));
         while self.seen.len() > REMEMBERED {
             self.seen.pop_first();
@@ -98,23 +98,23 @@ impl Shared {
 
     fn until_work(&self) -> Duration {
         let next_at = self.tuner.next_at().map(|at| Duration::from_micros(at.since(now()).0));
-        next_at.unwrap_or(LOOK)
+        next_at.unwrap_or(SAMPLE)
     }
 }
 
 fn work(shared: &Mutex<Shared>, stopped: &Receiver<()>) {
-    let mut next_look = Instant::now();
+    let mut next_sample = Instant::now();
     loop {
-        let until_look = next_look.saturating_duration_since(Instant::now());
-        let wait = lock(shared).until_work().min(until_look);
+        let until_sample = next_sample.saturating_duration_since(Instant::now());
+        let wait = lock(shared).until_work().min(until_sample);
         if stopped.recv_timeout(wait) != Err(RecvTimeoutError::Timeout) {
             return;
         }
         let mut shared = lock(shared);
         shared.tuner.tend();
-        if Instant::now() >= next_look {
-            shared.look();
-            next_look = Instant::now() + LOOK;
+        if Instant::now() >= next_sample {
+            shared.sample();
+            next_sample = Instant::now() + SAMPLE;
         }
     }
 }

@@ -137,7 +137,7 @@ impl Browser {
         }
     }
 
-    pub(crate) fn look(&mut self, scheme: &str, width: u32, height: u32) {
+    pub(crate) fn view(&mut self, scheme: &str, width: u32, height: u32) {
         let feature = json!([{ "name": "prefers-color-scheme", "value": scheme }]);
         self.call("Emulation.setEmulatedMedia", &json!({ "features": feature }));
         let size = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false });
@@ -266,20 +266,20 @@ fn the_page_shows_a_live_connection_in_light_and_dark_and_complains_of_nothing()
     let _trickle = Trickle::start(&pair);
     let peer = pair.address().to_string();
     let web = Web::start(&[]);
-    browser.look("light", 1280, 860);
+    browser.view("light", 1280, 860);
     browser.go_to(&format!("{}#all=1&filter={}", web.url, pair.address().port()));
     browser.until(&format!("/^[\\d.]+[KMG]?$/.test({})", cell(&peer, "RATE")));
     browser.until(&format!("{}.length > 3", cell(&peer, "LIMITED BY")));
     browser.until("document.querySelector('#rows .spark path').getAttribute('d').length > 20");
-    // Looks are rarer where they cost much, as on a machine that runs other tests.
+    // Samples are rarer where they cost much, as on a machine that runs other tests.
     browser.until(r"/^live, every (second|[\d.]+ s)$/.test(document.getElementById('status').textContent)");
     assert_eq!(browser.value("location.search"), "", "the token has left the address");
     let (colours, brightness) = browser.picture("light");
     assert!(colours > 100 && brightness > 200, "{colours} colours of brightness {brightness}");
-    browser.look("dark", 1280, 860);
+    browser.view("dark", 1280, 860);
     let (colours, brightness) = browser.picture("dark");
     assert!(colours > 100 && brightness < 70, "{colours} colours of brightness {brightness}");
-    browser.look("light", 390, 844);
+    browser.view("light", 390, 844);
     assert_eq!(
         browser.value("document.documentElement.scrollWidth <= 390"),
         true,
@@ -307,7 +307,7 @@ fn keys_sort_filter_open_and_leave_and_names_are_no_markup() {
     let local = client.local_addr().unwrap().port();
     let _holder = Holder::start(directory.path(), client);
     let web = Web::start(&[]);
-    browser.look("dark", 1280, 860);
+    browser.view("dark", 1280, 860);
     browser.go_to(&web.url);
     browser.until("document.getElementById('titles').children.length > 0");
     browser.press("a", "a");

@@ -135,7 +135,7 @@ fn root_a_connection_in_a_new_namespace_has_its_bounds_raised() {
 }
 
 #[test]
-fn root_a_connection_in_a_new_namespace_need_not_wait_for_the_next_look() {
+fn root_a_connection_in_a_new_namespace_need_not_wait_for_the_next_sample() {
     let Some(_alone) = root() else { return };
     let waited = raised_in_a_new_namespace();
     // The periodic search for namespaces takes up to five seconds.

@@ -134,7 +134,7 @@ fn a_browser_shows_the_page_on_a_phone_a_screen_and_paper() {
     // The colours come from the style sheet, which the page's policy allows by its hash.
     for (scheme, colour) in [("light", "rgb(243, 245, 248)"), ("dark", "rgb(14, 19, 25)")] {
         for width in [375, 1280] {
-            browser.look(scheme, width, 900);
+            browser.view(scheme, width, 900);
             let fits = format!("document.documentElement.scrollWidth <= {width}");
             assert!(holds(&mut browser, &fits), "{scheme}, {width}");
             assert_eq!(browser.value("getComputedStyle(document.body).backgroundColor"), colour);

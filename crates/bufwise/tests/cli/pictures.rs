@@ -109,7 +109,7 @@ fn root_top_and_the_page_are_pictured() {
     if let Some(album) = album() {
         // The page samples connections only while it is open.
         if let Some(mut browser) = browser {
-            browser.look("light", 1180, 780);
+            browser.view("light", 1180, 780);
             browser.go_to(&web.url);
             thread::sleep(MINUTE);
             browser.until(ALL_LISTED);

@@ -82,13 +82,13 @@ impl Upload {
             base: None,
             state: State::Running,
         };
-        upload.look(start)?;
+        upload.prepare(start)?;
         Ok(upload)
     }
 
     /// Prepares the reserved file. The lock is held, and the final name is checked again: the upload that held the lock
     /// before may have created it since [`Upload::begin`] checked.
-    fn look(&mut self, start: Start) -> Result<(), StoreError> {
+    fn prepare(&mut self, start: Start) -> Result<(), StoreError> {
         let existing = existing(&self.directory, &self.name)?;
         self.is_new = existing.is_none();
         let there = existing.as_ref().unwrap_or(&self.file).metadata()?.len();

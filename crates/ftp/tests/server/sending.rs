@@ -36,16 +36,16 @@ fn a_crowd_of_downloads_that_nobody_reads_stays_within_the_bound_and_all_arrive(
         .collect();
     let ends: HashSet<SocketAddr> = downloads.iter().map(|(_, data)| data.local_addr().unwrap()).collect();
     let mut diag = Diag::open().unwrap();
-    let (mut queued, mut looks) = (Vec::new(), 0);
+    let (mut queued, mut steady) = (Vec::new(), 0);
     // A queue grows no more once its grant is used up; how much that is depends on who came first.
     eventually("all have filled their buffers", || {
         let all = diag.tcp(States::ESTABLISHED).unwrap();
         let ours = all.iter().filter(|one| ends.contains(&one.peer));
         let now: Vec<u64> = ours.map(|one| u64::from(one.mem.wmem_queued)).collect();
         let stands = now == queued && now.len() == COUNT && !now.contains(&0);
-        looks = if stands { looks + 1 } else { 0 };
+        steady = if stands { steady + 1 } else { 0 };
         queued = now;
-        looks >= 100
+        steady >= 100
     });
     let most = BOUND + COUNT as u64 * (Share::LEAST.0 + FILLING);
     assert!(queued.iter().sum::<u64>() <= most, "{queued:?}");

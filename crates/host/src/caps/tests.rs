@@ -18,7 +18,7 @@ enum Event {
     Raise { owner: usize, tcp: u64, core: u64 },
     Release(usize),
     Kill(usize),
-    Look(usize),
+    Notice(usize),
     Administrator { setting: usize, maximum: u64 },
     NextStart,
 }
@@ -30,7 +30,7 @@ fn event() -> impl Strategy<Value = Event> {
         (owner(), wanted(), wanted()).prop_map(|(owner, tcp, core)| Event::Raise { owner, tcp, core }),
         owner().prop_map(Event::Release),
         owner().prop_map(Event::Kill),
-        owner().prop_map(Event::Look),
+        owner().prop_map(Event::Notice),
         (0..4_usize, 1_u64..20)
             .prop_map(|(setting, steps)| Event::Administrator { setting, maximum: steps * STEP + 1 }),
         Just(Event::NextStart),
@@ -119,7 +119,7 @@ impl World {
                     self.mess = true;
                 }
             }
-            Event::Look(owner) => self.look(owner),
+            Event::Notice(owner) => self.notice(owner),
             Event::Administrator { setting, maximum } => {
                 self.write(setting, maximum);
                 self.originals[setting] = maximum;
@@ -133,14 +133,14 @@ impl World {
     }
 
     /// Checks that an owner reports only the administrator's changes, and each once.
-    fn look(&mut self, owner: usize) {
+    fn notice(&mut self, owner: usize) {
         let Some(mut raised) = self.owners[owner].take() else { return };
-        for Change { setting, value } in raised.look().unwrap() {
+        for Change { setting, value } in raised.notice_changes().unwrap() {
             let place = Setting::FILES.iter().position(|one| *one == setting).unwrap();
             assert_eq!(value, Value::parse(setting, &fs::read_to_string(self.file(place)).unwrap()).unwrap());
             assert_eq!(self.maximum(place), self.originals[place]);
         }
-        assert_eq!(raised.look().unwrap(), []);
+        assert_eq!(raised.notice_changes().unwrap(), []);
         self.owners[owner] = Some(raised);
     }
 
@@ -191,11 +191,11 @@ fn the_administrators_change_is_seen_once_and_stays() {
         raised.raised().iter().map(ToString::to_string).collect::<Vec<_>>(),
         ["net.ipv4.tcp_rmem = 11 22 8000"]
     );
-    assert_eq!(raised.look().unwrap(), []);
+    assert_eq!(raised.notice_changes().unwrap(), []);
     world.apply(Event::Administrator { setting: 0, maximum: 5_001 });
-    let changes: Vec<String> = raised.look().unwrap().iter().map(ToString::to_string).collect();
+    let changes: Vec<String> = raised.notice_changes().unwrap().iter().map(ToString::to_string).collect();
     assert_eq!(changes, ["net.ipv4.tcp_rmem = 11 22 5001"]);
-    assert_eq!(raised.look().unwrap(), []);
+    assert_eq!(raised.notice_changes().unwrap(), []);
     assert_eq!(raised.release().unwrap(), []);
     assert_eq!(world.maximum(0), 5_001);
 }
@@ -370,7 +370,7 @@ fn root_what_devices_take_follows_one_owner_and_never_exceeds_what_another_relie
         one.bound_devices(16_384).unwrap();
         is(4_096);
         drop(other);
-        assert_eq!(one.look().unwrap(), [], "no change of the administrator's");
+        assert_eq!(one.notice_changes().unwrap(), [], "no change of the administrator's");
         one.bound_devices(16_384).unwrap();
         is(16_384);
         drop(one);

@@ -8,11 +8,11 @@ use bufwise_units::{Bytes, Micros};
 use crate::history;
 
 /// Pause between two samples. Newcomers should not wait for the next round of shares, so samples are more frequent
-/// than rounds if they are cheap: the pause is at least `LOOK`, and `LOOK_REST` times the duration of the previous
+/// than rounds if they are cheap: the pause is at least `SAMPLE`, and `SAMPLE_REST` times the duration of the previous
 /// sample (a third of a percent of a processor), but no longer than a round; while little changes, no longer than `CALM`, which
 /// is enough for a sample of 100,000 connections (0.1 s), and three intervals of the history, whose moments come from samples.
-const LOOK: Micros = Micros::from_millis(100);
-const LOOK_REST: u64 = 300;
+const SAMPLE: Micros = Micros::from_millis(100);
+const SAMPLE_REST: u64 = 300;
 const CALM: Micros = history::INTERVAL.times(3);
 /// Time between two signs of life for the engines, which go by the shares for 5 s after one. Each also tells how many
 /// connections have come or gone and how much memory is held, so that a long pause ends early.
@@ -41,7 +41,7 @@ const STATUS: Micros = Micros::from_secs(10);
 /// The time at which each kind of work is due.
 #[derive(Debug)]
 pub(super) struct Due {
-    pub(super) look: Micros,
+    pub(super) sample: Micros,
     beat: Micros,
     pub(super) discovery: Micros,
     /// Times of the next sweep: while something lies idle, where records are made late, and else.
@@ -62,7 +62,7 @@ impl Due {
     /// Starts the schedule at `now`, with three signs of life per `watchdog`.
     pub(super) fn new(watchdog: Option<Micros>, now: Micros) -> Self {
         Self {
-            look: now,
+            sample: now,
             beat: now + BEAT,
             discovery: now + DISCOVERY,
             sweep_idle: now,
@@ -79,7 +79,7 @@ impl Due {
 
     /// Returns the next time at which something is due.
     pub(super) fn next(&self, now: Micros) -> Micros {
-        let next = self.look.min(self.beat).min(self.discovery);
+        let next = self.sample.min(self.beat).min(self.discovery);
         let next = if self.gathered > now { next.min(self.gathered) } else { next };
         if self.pause.is_some() { next.min(self.alive) } else { next }
     }
@@ -125,16 +125,16 @@ impl Due {
 
     /// Notes that a sample took from `began` to `now`; shares are computed each `interval`. `calm`: memory suffices, and few
     /// connections end, whose records wait for the next sample.
-    pub(super) fn looked(&mut self, began: Micros, interval: Duration, calm: bool, now: Micros) {
+    pub(super) fn sampled(&mut self, began: Micros, interval: Duration, calm: bool, now: Micros) {
         let took = now.since(began);
         let interval = Micros(u64::try_from(interval.as_micros()).unwrap_or(u64::MAX));
         let longest = if calm { CALM } else { interval };
-        self.look = began + LOOK.max(took.times(LOOK_REST)).min(longest);
+        self.sample = began + SAMPLE.max(took.times(SAMPLE_REST)).min(longest);
         self.beat = now + BEAT;
         // The history's next moment, not the one after it, if half of the pause is over by then.
-        let pause = self.look.since(began);
-        if self.look > self.record && self.record.since(began) > pause.scaled(1, 2) {
-            self.look = self.record;
+        let pause = self.sample.since(began);
+        if self.sample > self.record && self.record.since(began) > pause.scaled(1, 2) {
+            self.sample = self.record;
         }
     }
 
@@ -191,8 +191,8 @@ mod tests {
         let mut due = Due::new(None, at(0));
         let round = Duration::from_millis(500);
         let mut rest = |took: Micros, calm| {
-            due.looked(at(0), round, calm, at(0) + took);
-            due.look.since(at(0))
+            due.sampled(at(0), round, calm, at(0) + took);
+            due.sample.since(at(0))
         };
         for calm in [false, true] {
             assert_eq!(rest(Micros(10), calm), Micros::from_millis(100));
@@ -203,29 +203,29 @@ mod tests {
         }
     }
 
-    /// Beside 20,000 connections a look takes some 20 ms, beside 100,000 some 100.
+    /// Beside 20,000 connections a sample takes some 20 ms, beside 100,000 some 100.
     #[test]
     fn where_looks_are_expensive_and_little_changes_they_take_a_third_of_a_percent() {
         let mut due = Due::new(None, at(0));
         let rest = |due: &mut Due, took: Micros| {
-            due.looked(at(0), Duration::from_millis(500), true, at(0) + took);
-            due.look.since(at(0))
+            due.sampled(at(0), Duration::from_millis(500), true, at(0) + took);
+            due.sample.since(at(0))
         };
         assert_eq!(rest(&mut due, Micros(20_000)), Micros::from_secs(6));
         assert_eq!(rest(&mut due, Micros(100_000)), Micros::from_secs(30));
         assert_eq!(rest(&mut due, Micros(200_000)), Micros::from_secs(30));
         assert!(due.is_record_due(at(0)));
-        due.looked(at(6), Duration::from_millis(500), true, at(6) + Micros(20_000));
-        assert_eq!(due.look, at(10), "a moment of the history is due by then");
-        due.looked(at(0), Duration::from_millis(500), true, at(0) + Micros(100_000));
-        assert_eq!(due.look, at(30), "a third of the pause would take three times the processor");
+        due.sampled(at(6), Duration::from_millis(500), true, at(6) + Micros(20_000));
+        assert_eq!(due.sample, at(10), "a moment of the history is due by then");
+        due.sampled(at(0), Duration::from_millis(500), true, at(0) + Micros(100_000));
+        assert_eq!(due.sample, at(30), "a third of the pause would take three times the processor");
     }
 
     #[test]
     fn a_sign_of_life_for_the_engines_comes_a_second_after_the_last_or_after_a_sample() {
         let mut due = Due::new(None, at(0));
         assert!(!due.is_beat_due(at(0)) && due.is_beat_due(at(1)) && !due.is_beat_due(at(1)));
-        due.looked(at(1), Duration::from_millis(500), true, at(2));
+        due.sampled(at(1), Duration::from_millis(500), true, at(2));
         assert!(!due.is_beat_due(at(2)) && due.is_beat_due(at(3)));
         assert_eq!(due.next(at(3)), at(4));
     }

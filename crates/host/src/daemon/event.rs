@@ -47,8 +47,8 @@ pub(super) enum Event {
     Loaded(Result<Regrouped>),
     /// Result of [`Action::Regroup`].
     Regrouped(Regrouped),
-    /// Result of [`Action::Look`]: the connections of each part, and the kernel's memory for TCP.
-    Looked(Vec<Vec<FlowState>>, Option<TcpMemory>),
+    /// Result of [`Action::Sample`]: the connections of each part, and the kernel's memory for TCP.
+    Sampled(Vec<Vec<FlowState>>, Option<TcpMemory>),
     /// Result of [`Action::Share`]: devices that could not be bounded, and why.
     Shared(Vec<String>),
     /// Result of [`Action::Beat`]: how many connections have come or gone since the last sample, and the kernel's memory
@@ -84,7 +84,7 @@ pub(super) enum Action {
         settle: bool,
     },
     /// Sample the connections.
-    Look,
+    Sample,
     /// Tell each part's engine the bounds of its connections.
     Share(Vec<Bounds>),
     /// Renew the heartbeat of each part's engine.

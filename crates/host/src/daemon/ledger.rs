@@ -85,7 +85,7 @@ impl Ledgers {
 
     /// Takes in a sample of each part's connections. News is reported if its kind may speak (`is_ready`), by one part
     /// at a time; the last part reports the kernel's memory for TCP, which is the whole host's.
-    pub(super) fn look(
+    pub(super) fn observe(
         &mut self,
         flows: &[Vec<FlowState>],
         host: Option<TcpMemory>,
@@ -101,13 +101,13 @@ impl Ledgers {
             let flows = flows.get(number).map_or(&[][..], Vec::as_slice);
             let held = tuner::held(flows);
             balance.held += held;
-            let bounds = ledger.books.look(flows, held, now);
+            let bounds = ledger.books.observe(flows, held, now);
             let may_speak = |kind| is_ready(kind) && !told.contains(&kind);
             let queues = [held, tuner::held_to_receive(flows)];
             let host = host.filter(|_| number + 1 == count);
             let pressure = causes(&Measures::new(&ledger.plan, &ledger.books.asked(), queues, host));
             let seen = Seen { flows, queues, shares: bounds.shares, pressure: &pressure };
-            let news = ledger.news.look(&ledger.plan, &seen, may_speak);
+            let news = ledger.news.observe(&ledger.plan, &seen, may_speak);
             told.extend(news.iter().map(|line| line.kind));
             balance.lines.extend(news.into_iter().map(|line| named(ledger.name.as_deref(), line)));
             balance.bounds[number] = bounds;
@@ -140,7 +140,7 @@ mod tests {
     fn each_part_has_shares_of_its_own_budget() {
         let mut ledgers = Ledgers::new(&halves("eq"));
         let flows = [vec![flow(1, 0)], vec![flow(2, 0), flow(3, 0)]];
-        let bounds = ledgers.look(&flows, None, Micros::from_secs(1), |_| true).bounds;
+        let bounds = ledgers.observe(&flows, None, Micros::from_secs(1), |_| true).bounds;
         let levels: Vec<Option<Bytes>> = bounds.iter().map(|bounds| bounds.shares.level).collect();
         // Four fifths of 512 KiB: one connection has all of it; two share it.
         assert_eq!(levels, [Some(Bytes(419_430)), Some(Bytes(209_715))]);
@@ -152,7 +152,7 @@ mod tests {
         let mut busy = flow(1, 10_000);
         busy.sample.send_queued = Bytes(600 << 10);
         busy.last_buffer = Bytes::ZERO;
-        let balance = ledgers.look(&[vec![busy], vec![flow(2, 0)]], None, Micros::from_secs(1), |_| true);
+        let balance = ledgers.observe(&[vec![busy], vec![flow(2, 0)]], None, Micros::from_secs(1), |_| true);
         let pressed: Vec<bool> = balance.bounds.iter().map(|bounds| bounds.shares.pressure).collect();
         assert_eq!(pressed, [true, false]);
         let words = "group db: memory pressure begins: send queues hold 614.4 KB of 524.3 KB";
@@ -165,9 +165,10 @@ mod tests {
         let mut ledgers = Ledgers::new(&halves("abt"));
         let bytes = |mega: u64| Bytes(mega * 1_000_000);
         let host = TcpMemory { held: bytes(9), low: bytes(6), pressure: bytes(8) };
-        let mut look = |seconds| ledgers.look(&[], Some(host), Micros::from_secs(seconds), |_| true).lines;
+        let mut observe =
+            |seconds| ledgers.observe(&[], Some(host), Micros::from_secs(seconds), |_| true).lines;
         let told: Vec<Line> =
-            (1..=4).flat_map(&mut look).filter(|line| line.kind == Kind::Pressure).collect();
+            (1..=4).flat_map(&mut observe).filter(|line| line.kind == Kind::Pressure).collect();
         let [line] = &told[..] else { panic!("{told:?}") };
         assert!(line.text.starts_with("memory pressure begins: host: tcp_mem is above"), "{line:?}");
     }
@@ -175,7 +176,7 @@ mod tests {
     #[test]
     fn what_holds_is_told_of_each_part_and_nothing_is_shared_out_while_paused() {
         let mut ledgers = Ledgers::new(&halves("abt"));
-        ledgers.look(&[vec![flow(1, 10_000)], vec![]], None, Micros::from_secs(1), |_| true);
+        ledgers.observe(&[vec![flow(1, 10_000)], vec![]], None, Micros::from_secs(1), |_| true);
         let told =
             |is_shared| ledgers.terms(is_shared).into_iter().map(|one| (one.group, one.asked.send.shared));
         let (db, shared) = (Some("db".to_owned()), Bytes(419_430));
@@ -190,10 +191,10 @@ mod tests {
         let mut told = Vec::new();
         for count in 1..=4 {
             let flows = [vec![changed(count)], vec![changed(count)]];
-            let lines = ledgers.look(&flows, None, Micros::from_secs(count.into()), |_| true).lines;
+            let lines = ledgers.observe(&flows, None, Micros::from_secs(count.into()), |_| true).lines;
             told.extend(lines.into_iter().filter(|line| line.kind == Kind::Send).map(|line| line.text));
         }
-        assert_eq!(told.len(), 4, "one of a kind a look: {told:?}");
+        assert_eq!(told.len(), 4, "one of a kind a sample: {told:?}");
         assert_eq!(told.iter().filter(|text| text.starts_with("group db: ")).count(), 2);
         assert!(told[2..].iter().all(|text| text.contains("send buffers: 2 changes")), "{told:?}");
         assert_eq!(ledgers.changes(), (8, 0));

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use bufwise_bpf::{FlowState, now};
 use bufwise_socket::diag::{Connection, States};
-use bufwise_socket::limit::Look;
+use bufwise_socket::limit::SocketSample;
 use bufwise_units::Micros;
 
 use super::event::Facts;
@@ -85,11 +85,11 @@ fn work(inquiries: &Receiver<Inquiry>) {
 /// Returns the requested connections, and the memory of all connections.
 fn list(inquiry: &Inquiry, cgroups: &mut Cgroups) -> Listing {
     let Inquiry { request, facts, sized, places, .. } = inquiry;
-    let mut looks = HashMap::new();
+    let mut samples = HashMap::new();
     if *request == Request::List {
         for place in places {
             with_each(place, |one, at| {
-                looks.insert(one.cookie, look(one, at));
+                samples.insert(one.cookie, SocketSample::of(one, at));
             });
         }
         thread::sleep(BETWEEN);
@@ -122,7 +122,7 @@ fn list(inquiry: &Inquiry, cgroups: &mut Cgroups) -> Listing {
                 process,
                 connection,
                 at,
-                previous: looks.get(&connection.cookie),
+                previous: samples.get(&connection.cookie),
                 period: None,
             });
             if let Some((part, flow)) = own.filter(|_| view.send_queued_bytes > 0) {
@@ -158,10 +158,6 @@ fn with_each((_, diag): &Watched, mut show: impl FnMut(&Connection, Micros)) {
     let at = now();
     let listed = diag.lock().unwrap_or_else(PoisonError::into_inner).tcp(States::CONNECTED);
     listed.iter().flatten().for_each(|connection| show(connection, at));
-}
-
-pub(super) fn look(connection: &Connection, at: Micros) -> Look {
-    Look { at, info: connection.info, mem: connection.mem }
 }
 
 /// Rows of connections up to a bound, those that the daemon sizes before others; the summary covers all connections.

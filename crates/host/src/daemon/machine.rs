@@ -91,7 +91,7 @@ pub(super) struct Daemon {
     stubborn: usize,
     /// How existing connections are adopted, as logged.
     adoption_limit: Option<String>,
-    look_began: Micros,
+    sample_began: Micros,
     /// Number of connections in that sample.
     looked_at: usize,
     /// The kernel's memory for TCP then.
@@ -123,7 +123,7 @@ impl Daemon {
             elsewhere: BTreeSet::new(),
             stubborn: 0,
             adoption_limit: None,
-            look_began: now,
+            sample_began: now,
             looked_at: 0,
             memory: None,
             calm: false,
@@ -159,7 +159,7 @@ impl Daemon {
             }
             Event::Loaded(loaded) => self.loaded(loaded, now),
             Event::Regrouped(regrouped) => self.regrouped(regrouped, now),
-            Event::Looked(parts, host) => self.looked(parts, host, now),
+            Event::Sampled(parts, host) => self.sampled(parts, host, now),
             Event::Shared(refused) => self.shared(refused, now),
             Event::Beaten(turnover, host) => self.beaten(turnover, host, now),
             Event::Swept(sweep) => self.swept(sweep, now),
@@ -284,7 +284,7 @@ impl Daemon {
         }
         self.ledgers = Ledgers::new(&self.task);
         self.tell_regrouped(regrouped, now);
-        self.due.look = now;
+        self.due.sample = now;
         self.sweep(now);
     }
 }

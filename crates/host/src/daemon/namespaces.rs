@@ -102,7 +102,7 @@ impl Namespaces {
     /// Returns the administrator's changes, and errors of the journal, by namespace.
     pub(super) fn changes(&mut self) -> Vec<(String, Result<Vec<Change>>)> {
         let raised = self.known.values_mut().filter_map(|known| {
-            let changes = known.raised.as_mut()?.look();
+            let changes = known.raised.as_mut()?.notice_changes();
             let is_news = !matches!(&changes, Ok(changes) if changes.is_empty());
             is_news.then(|| (known.namespace.label(), changes))
         });

@@ -73,7 +73,7 @@ impl Changes {
 impl News {
     /// Takes in one sample, in which closed connections appear for the last time. Changes are reported if their kind
     /// may speak (`is_ready`), and add up until then.
-    pub(super) fn look(
+    pub(super) fn observe(
         &mut self,
         plan: &Plan,
         seen: &Seen<'_>,
@@ -231,20 +231,20 @@ mod tests {
     #[test]
     fn changes_are_told_once_and_those_of_closed_connections_are_not_lost() {
         let (mut news, plan) = (News::default(), plan(false));
-        let mut look = |flows: &[FlowState]| {
-            let lines = news.look(&plan, &seen(flows), |_| true);
+        let mut observe = |flows: &[FlowState]| {
+            let lines = news.observe(&plan, &seen(flows), |_| true);
             lines.into_iter().map(|line| line.text).collect::<Vec<_>>()
         };
         let busy = FlowState { send_changes: 3, window_changes: 1, ..flow(1, 0) };
         assert_eq!(
-            look(&[busy]),
+            observe(&[busy]),
             ["send buffers: 3 changes by policy abt", "receive windows: 1 changes by policy sobas"]
         );
-        assert!(look(&[busy]).is_empty());
+        assert!(observe(&[busy]).is_empty());
         let over = FlowState { closed: true, send_changes: 5, ..busy };
-        assert_eq!(look(&[over]), ["send buffers: 2 changes by policy abt"]);
+        assert_eq!(observe(&[over]), ["send buffers: 2 changes by policy abt"]);
         let other = FlowState { send_changes: 1, ..flow(2, 0) };
-        assert_eq!(look(&[other]), ["send buffers: 1 changes by policy abt"]);
+        assert_eq!(observe(&[other]), ["send buffers: 1 changes by policy abt"]);
     }
 
     #[test]
@@ -252,9 +252,9 @@ mod tests {
         let (mut news, plan) = (News::default(), plan(false));
         let small = FlowState { send_changes: 3, set_send_buffer: Some(Bytes(64_000)), ..flow(1, 0) };
         let large = FlowState { send_changes: 4, set_send_buffer: Some(Bytes(300_000)), ..flow(2, 0) };
-        let quiet = news.look(&plan, &seen(&[small]), |_| false);
+        let quiet = news.observe(&plan, &seen(&[small]), |_| false);
         assert!(quiet.is_empty());
-        let lines = news.look(&plan, &seen(&[small, large]), |_| true);
+        let lines = news.observe(&plan, &seen(&[small, large]), |_| true);
         let ends = format!("; the largest is 300.0 KB, of {} and {}", large.local, large.peer);
         assert_eq!(texts(&lines), [format!("send buffers: 7 changes by policy abt{ends}")]);
     }
@@ -264,36 +264,36 @@ mod tests {
         let (mut news, mut plan) = (News::default(), plan(false));
         plan.max_connections = 20;
         let flows: Vec<FlowState> = (0..20).map(|cookie| flow(cookie, 0)).collect();
-        let mut look = |count: usize| news.look(&plan, &seen(&flows[..count]), |_| true);
-        assert!(look(19).is_empty());
-        assert!(texts(&look(20))[0].starts_with("20 connections are tuned, as many as may be"));
-        assert!(look(19).is_empty() && look(20).is_empty(), "not again for each that comes and goes");
-        assert!(look(17).is_empty());
-        assert_eq!(look(20).len(), 1);
+        let mut observe = |count: usize| news.observe(&plan, &seen(&flows[..count]), |_| true);
+        assert!(observe(19).is_empty());
+        assert!(texts(&observe(20))[0].starts_with("20 connections are tuned, as many as may be"));
+        assert!(observe(19).is_empty() && observe(20).is_empty(), "not again for each that comes and goes");
+        assert!(observe(17).is_empty());
+        assert_eq!(observe(20).len(), 1);
     }
 
     #[test]
     fn a_dry_run_tells_a_new_number_of_connections_with_the_largest_size() {
         let (mut news, plan) = (News::default(), plan(true));
         let one = FlowState { decided_send: Some(Bytes(200_000)), send_changes: 9, ..flow(1, 0) };
-        let lines = news.look(&plan, &seen(&[one]), |_| true);
+        let lines = news.observe(&plan, &seen(&[one]), |_| true);
         assert_eq!(
             texts(&lines),
             ["dry run: 1 connections would be sized, up to 200.0 KB: policy abt (send), sobas (receive)"]
         );
-        assert!(news.look(&plan, &seen(&[one]), |_| true).is_empty());
+        assert!(news.observe(&plan, &seen(&[one]), |_| true).is_empty());
     }
 
     #[test]
     fn bounds_are_told_once() {
         let (mut news, plan) = (News::default(), plan(false));
         let shares = Shares { level: Some(Bytes(64_000)), ..Shares::default() };
-        let mut look = || news.look(&plan, &Seen { shares, ..seen(&[]) }, |_| true);
+        let mut observe = || news.observe(&plan, &Seen { shares, ..seen(&[]) }, |_| true);
         assert_eq!(
-            texts(&look()),
+            texts(&observe()),
             ["the budget bounds connections: send buffers 64.0 KB, receive windows unbounded"]
         );
-        assert!(look().is_empty());
+        assert!(observe().is_empty());
     }
 
     #[test]
@@ -306,22 +306,22 @@ mod tests {
         for one in &mut flows {
             (one.sample.sndbuf, one.sample.rcvbuf) = (Bytes(64_000), Bytes(128_000));
         }
-        let mut look = |pressure: &[Pressure], is_ready: bool| -> Vec<String> {
+        let mut observe = |pressure: &[Pressure], is_ready: bool| -> Vec<String> {
             let seen = Seen { queues: [Bytes(9_000), Bytes(1_000)], pressure, ..seen(&flows) };
-            news.look(&plan, &seen, |_| is_ready).into_iter().map(|line| line.text).collect()
+            news.observe(&plan, &seen, |_| is_ready).into_iter().map(|line| line.text).collect()
         };
         let both = [held.clone(), host];
-        assert!(look(&both, false).is_empty(), "a line of the kind was written a moment ago");
+        assert!(observe(&both, false).is_empty(), "a line of the kind was written a moment ago");
         let memory = "to send 9000 B held, 64.0 KB allowed; to receive 1000 B held, 128.0 KB allowed; \
                       bufwise ls --budget has that by process and cgroup, with what is reserved";
         let begins = "memory pressure begins: send queues hold 2.00 MB of 1.05 MB; host: it is";
-        assert_eq!(look(&both, true), [format!("{begins}; {memory}")]);
+        assert_eq!(observe(&both, true), [format!("{begins}; {memory}")]);
         let other_figures = cause(PressureCause::SendHeld, "send queues hold 3.00 MB of 1.05 MB");
-        assert!(look(&[other_figures, both[1].clone()], true).is_empty(), "the same causes");
+        assert!(observe(&[other_figures, both[1].clone()], true).is_empty(), "the same causes");
         let goes_on = "memory pressure goes on: send queues hold 2.00 MB of 1.05 MB";
-        assert_eq!(look(&[held], true), [format!("{goes_on}; {memory}")]);
+        assert_eq!(observe(&[held], true), [format!("{goes_on}; {memory}")]);
         let ends =
             "memory pressure ends: send queues hold 9000 B of 1.05 MB, receive queues 1000 B of 1.05 MB";
-        assert_eq!((look(&[], true), look(&[], true).len()), (vec![ends.to_owned()], 0));
+        assert_eq!((observe(&[], true), observe(&[], true).len()), (vec![ends.to_owned()], 0));
     }
 }

@@ -23,7 +23,7 @@ impl Programs {
     /// Finds the programs of listeners, and of connections whose program the engines have not seen, and reports them
     /// to the engines. `seen` holds the cookies of connections whose program was seen. Returns whether any connection
     /// was reported.
-    pub(super) fn look<'a>(
+    pub(super) fn search<'a>(
         &mut self,
         matching: &Matching,
         engines: &(impl Iterator<Item = &'a Engine> + Clone),

@@ -42,7 +42,7 @@ pub(super) type Watched = (String, Arc<Mutex<Diag>>);
 #[derive(Debug)]
 enum Message {
     /// Take a sample.
-    Look { parts: Vec<(Part, Vec<FlowState>)>, budget: Bytes, places: Vec<Watched> },
+    Record { parts: Vec<(Part, Vec<FlowState>)>, budget: Bytes, places: Vec<Watched> },
     /// Answer a client.
     Ask(Query, Pending),
 }
@@ -59,8 +59,8 @@ impl Recorder {
     }
 
     /// Passes on a sample; drops it if the thread is busy.
-    pub(super) fn look(&self, parts: Vec<(Part, Vec<FlowState>)>, budget: Bytes, places: Vec<Watched>) {
-        let _left_out = self.0.hand(Message::Look { parts, budget, places });
+    pub(super) fn record(&self, parts: Vec<(Part, Vec<FlowState>)>, budget: Bytes, places: Vec<Watched>) {
+        let _left_out = self.0.hand(Message::Record { parts, budget, places });
     }
 
     /// Passes on a client.
@@ -107,10 +107,10 @@ impl Scribe {
     fn work(mut self, messages: &Receiver<Message>) {
         for message in messages {
             match message {
-                Message::Look { parts, budget, places } => {
+                Message::Record { parts, budget, places } => {
                     let began = now();
                     if began >= self.next {
-                        self.look(parts, budget, &places);
+                        self.record(parts, budget, &places);
                         self.next = began + now().since(began).times(REST);
                     }
                 }
@@ -121,7 +121,7 @@ impl Scribe {
         }
     }
 
-    fn look(&mut self, parts: Vec<(Part, Vec<FlowState>)>, budget: Bytes, places: &[Watched]) {
+    fn record(&mut self, parts: Vec<(Part, Vec<FlowState>)>, budget: Bytes, places: &[Watched]) {
         let at = now();
         let places: Vec<Place> = places.iter().filter_map(listed).collect();
         let scene = Scene {

@@ -73,7 +73,7 @@ impl Running {
             }
         }
         let (task, mut programs) = (&load.task, Programs::default());
-        programs.look(&task.matching, &engines(units), &HashSet::new(), namespaces)?;
+        programs.search(&task.matching, &engines(units), &HashSet::new(), namespaces)?;
         self.hand_over_to_heirs(load, &programs, namespaces)?;
         for (unit, before) in units.iter_mut().zip(&load.inherit) {
             unit.inherit(before.and_then(|number| self.units.get(number)))?;
@@ -130,7 +130,7 @@ impl Running {
             yield_to_others(&mut self.units)?;
         }
         let seen = if task.matching.asks_for_programs() { self.seen()? } else { HashSet::new() };
-        let is_news = self.programs.look(&task.matching, &engines(&self.units), &seen, namespaces)?;
+        let is_news = self.programs.search(&task.matching, &engines(&self.units), &seen, namespaces)?;
         if settle || has_changed || is_news {
             regrouped.passed_on = self.pass_on(&task, namespaces)?;
         }
@@ -157,7 +157,7 @@ impl Running {
     }
 
     /// Samples the connections of each part.
-    pub(super) fn look(&mut self) -> Result<Vec<Vec<FlowState>>> {
+    pub(super) fn sample(&mut self) -> Result<Vec<Vec<FlowState>>> {
         self.units.iter_mut().try_for_each(|unit| unit.engine.tend())?;
         self.seen_turnover = self.turnover()?;
         self.flows()

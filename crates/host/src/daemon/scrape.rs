@@ -7,11 +7,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bufwise_bpf::{ProgramInfo, now};
-use bufwise_socket::limit::Look;
+use bufwise_socket::limit::SocketSample;
 use bufwise_units::Micros;
 
 use super::answers::listed;
-use super::lister::{Inquiry, look};
+use super::lister::Inquiry;
 use crate::budget::{Census, Sides, Terms};
 use crate::cgroups::Cgroups;
 use crate::error::Result;
@@ -50,7 +50,7 @@ pub(super) struct Scrape {
     latest: Latest,
     /// Start of the last snapshot.
     began: Option<Micros>,
-    looks: HashMap<u64, Look>,
+    samples: HashMap<u64, SocketSample>,
     distributions: Distributions,
     named: Named,
     cgroups: Cgroups,
@@ -62,7 +62,7 @@ impl Scrape {
         Self {
             latest,
             began: None,
-            looks: HashMap::new(),
+            samples: HashMap::new(),
             distributions: Distributions::default(),
             named: Named::default(),
             cgroups: Cgroups::default(),
@@ -85,7 +85,7 @@ impl Scrape {
 
     fn gather(&mut self, inquiry: &Inquiry, engine: Option<EngineCost>, began: Micros) -> Result<Snapshot> {
         let Inquiry { facts, sized, .. } = inquiry;
-        let before = std::mem::take(&mut self.looks);
+        let before = std::mem::take(&mut self.samples);
         let interval = self.began.map(|last| began.since(last)).filter(|age| *age <= OLDEST);
         // A paused daemon has no parts.
         let of_the_rest = PolicyNames::from(facts.plan.choice);
@@ -109,8 +109,8 @@ impl Scrape {
                 let view = ConnectionView::new(&seen);
                 sums.add(connection, &view);
                 tally.count(&view, sized.policy(connection.cookie));
-                let look = look(connection, at);
-                self.looks.insert(connection.cookie, look);
+                let sample = SocketSample::of(connection, at);
+                self.samples.insert(connection.cookie, sample);
                 let Some((part, _)) = sized.get(connection.cookie) else {
                     if scope.leaves_out(connection, None, |number| self.cgroups.path(number)) {
                         census.add_untuned();
@@ -122,7 +122,7 @@ impl Scrape {
                 if let Some(previous) = previous {
                     self.distributions.observe(&view);
                     let mut queue = Queue::default();
-                    queue.add(view.direction, previous, &look);
+                    queue.add(view.direction, previous, &sample);
                     queued_connections += u64::from(queue.delay_s().is_some());
                 }
             }

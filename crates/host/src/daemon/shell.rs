@@ -131,7 +131,7 @@ impl Shell {
                 let regrouped = self.running.regroup(&mut self.namespaces, settle);
                 Some(regrouped.unwrap_or_else(Event::Failed))
             }
-            Action::Look => Some(self.look().unwrap_or_else(Event::Failed)),
+            Action::Sample => Some(self.sample().unwrap_or_else(Event::Failed)),
             Action::Share(bounds) => Some(self.share(bounds).unwrap_or_else(Event::Failed)),
             Action::Beat => {
                 let beaten = |turnover| Event::Beaten(turnover, TcpMemory::now());
@@ -148,7 +148,7 @@ impl Shell {
             Action::Record(flows, task) => {
                 let places = self.namespaces.recorded();
                 if let Some(recorder) = &self.recorder {
-                    recorder.look(task.told_parts().zip(flows).collect(), task.budgets().0, places);
+                    recorder.record(task.told_parts().zip(flows).collect(), task.budgets().0, places);
                 }
                 None
             }
@@ -220,8 +220,8 @@ impl Shell {
         }
     }
 
-    fn look(&mut self) -> Result<Event> {
-        Ok(Event::Looked(self.running.look()?, TcpMemory::now()))
+    fn sample(&mut self) -> Result<Event> {
+        Ok(Event::Sampled(self.running.sample()?, TcpMemory::now()))
     }
 
     fn share(&mut self, bounds: Vec<Bounds>) -> Result<Event> {

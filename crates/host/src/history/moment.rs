@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use bufwise_socket::diag::Connection;
 use bufwise_socket::info::TcpInfo;
-use bufwise_socket::limit::Look;
+use bufwise_socket::limit::SocketSample;
 use bufwise_units::{Bytes, Micros};
 
 use super::sums::{Figures, Groups, Sum};
@@ -31,16 +31,19 @@ pub(crate) struct Place {
 pub(crate) struct Before {
     /// Time of the sample; `None`: there was none.
     at: Option<Micros>,
-    looks: HashMap<u64, Look>,
+    samples: HashMap<u64, SocketSample>,
 }
 
 impl Before {
     /// Keeps a sample that began at that time.
     pub(crate) fn new(at: Micros, places: &[Place]) -> Self {
         let all = places.iter().flat_map(|place| {
-            place.connections.iter().map(|connection| (connection.cookie, look(connection, place.at)))
+            place
+                .connections
+                .iter()
+                .map(|connection| (connection.cookie, SocketSample::of(connection, place.at)))
         });
-        Self { at: Some(at), looks: all.collect() }
+        Self { at: Some(at), samples: all.collect() }
     }
 }
 
@@ -109,7 +112,7 @@ impl Scene<'_> {
     }
 
     /// Returns the connection's previous sample; for a younger connection its birth, if the daemon has seen it.
-    fn previous(&self, connection: &Connection) -> Option<Look> {
+    fn previous(&self, connection: &Connection) -> Option<SocketSample> {
         let born = || {
             let (_, flow) = self.sized.get(connection.cookie).filter(|(_, flow)| !flow.origin.adopted)?;
             let info = TcpInfo {
@@ -117,13 +120,13 @@ impl Scene<'_> {
                 bytes_received: flow.origin.received.0,
                 ..TcpInfo::default()
             };
-            Some(Look { at: flow.opened_at, info, ..Look::default() })
+            Some(SocketSample { at: flow.opened_at, info, ..SocketSample::default() })
         };
-        self.before.looks.get(&connection.cookie).copied().or_else(born)
+        self.before.samples.get(&connection.cookie).copied().or_else(born)
     }
 
     fn figures(&self, place: &Place, connection: &Connection) -> Figures {
-        let now = look(connection, place.at);
+        let now = SocketSample::of(connection, place.at);
         let mem = connection.mem;
         let figures = Figures {
             held: u64::from(mem.wmem_queued) + u64::from(mem.rmem_alloc),
@@ -157,7 +160,7 @@ impl Scene<'_> {
     }
 
     fn kept(&self, One { place, connection, figures }: &One<'_>, names: &mut impl Names) -> Kept {
-        let (previous, now) = (self.previous(connection), look(connection, place.at));
+        let (previous, now) = (self.previous(connection), SocketSample::of(connection, place.at));
         let process = names.process(connection);
         let cgroup = names.cgroup(connection.cgroup);
         let view = ConnectionView::new(&Seen {
@@ -189,10 +192,6 @@ fn largest(all: Vec<One<'_>>) -> Vec<One<'_>> {
     holding.sort_by_key(|one| (is_own(one), Reverse(one.figures.held), one.connection.cookie));
     moving.extend(holding.into_iter().take(BY_MEMORY));
     moving
-}
-
-fn look(connection: &Connection, at: Micros) -> Look {
-    Look { at, info: connection.info, mem: connection.mem }
 }
 
 #[cfg(test)]

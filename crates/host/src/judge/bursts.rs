@@ -1,7 +1,7 @@
 //! Data that moves in bursts, with pauses between: its rate must be measured over whole periods, or it depends on the
 //! time of the sample.
 
-use bufwise_socket::limit::Look;
+use bufwise_socket::limit::SocketSample;
 use bufwise_units::Micros;
 
 use super::Direction;
@@ -21,10 +21,10 @@ pub struct Bursts {
 
 impl Bursts {
     /// Finds the bursts in consecutive samples.
-    pub fn of(direction: Direction, looks: &[Look]) -> Self {
+    pub fn of(direction: Direction, samples: &[SocketSample]) -> Self {
         let mut bursts = Self::default();
         let (mut pause, mut moving, mut watched, mut longest) = (Micros::ZERO, 0, 0, Micros::ZERO);
-        for (number, pair) in looks.windows(2).enumerate() {
+        for (number, pair) in samples.windows(2).enumerate() {
             let elapsed = pair[1].at.since(pair[0].at);
             watched += elapsed.0;
             if direction.moved(&pair[0], &pair[1]) == 0 {
@@ -39,7 +39,7 @@ impl Bursts {
             pause = Micros::ZERO;
         }
         bursts.moving = moving as f64 / (watched as f64).max(1.0);
-        bursts.paused = moving > 0 && looks.last().is_some_and(|last| is_pause(longest, last));
+        bursts.paused = moving > 0 && samples.last().is_some_and(|last| is_pause(longest, last));
         bursts
     }
 
@@ -56,8 +56,8 @@ impl Bursts {
     }
 }
 
-fn is_pause(pause: Micros, look: &Look) -> bool {
-    pause >= PAUSE.max(Micros(u64::from(look.info.rtt.max(look.info.rcv_rtt)) * 2))
+fn is_pause(pause: Micros, sample: &SocketSample) -> bool {
+    pause >= PAUSE.max(Micros(u64::from(sample.info.rtt.max(sample.info.rcv_rtt)) * 2))
 }
 
 #[cfg(test)]
@@ -66,52 +66,57 @@ mod tests {
     use bufwise_socket::info::TcpInfo;
 
     /// Returns samples 50 ms apart; `passes` gives the bytes of each interval.
-    fn looks(intervals: usize, passes: impl Fn(usize) -> u64) -> Vec<Look> {
+    fn samples(intervals: usize, passes: impl Fn(usize) -> u64) -> Vec<SocketSample> {
         let mut received = 0;
-        let mut looks = vec![Look::default()];
+        let mut samples = vec![SocketSample::default()];
         for number in 0..intervals {
             received += passes(number);
             let info = TcpInfo { bytes_received: received, ..TcpInfo::default() };
-            looks.push(Look { at: Micros::from_millis(50 * (number as u64 + 1)), info, ..Look::default() });
+            samples.push(SocketSample {
+                at: Micros::from_millis(50 * (number as u64 + 1)),
+                info,
+                ..SocketSample::default()
+            });
         }
-        looks
+        samples
     }
 
     /// Mean rate over the whole periods, bit/s.
-    fn rate(looks: &[Look]) -> Option<u64> {
-        let (from, to) = Bursts::of(Direction::Receive, looks).whole_periods()?;
-        let span = looks[to].at.since(looks[from].at).0;
-        Some(Direction::Receive.moved(&looks[from], &looks[to]) * 8_000_000 / span)
+    fn rate(samples: &[SocketSample]) -> Option<u64> {
+        let (from, to) = Bursts::of(Direction::Receive, samples).whole_periods()?;
+        let span = samples[to].at.since(samples[from].at).0;
+        Some(Direction::Receive.moved(&samples[from], &samples[to]) * 8_000_000 / span)
     }
 
     #[test]
     fn sixteen_megabits_in_bursts_are_sixteen_wherever_the_watch_begins() {
         // 4 MB every 2 s, in 250 ms.
         for phase in 0..40 {
-            let seen = looks(100, |number| if (number + phase) % 40 < 5 { 800_000 } else { 0 });
+            let seen = samples(100, |number| if (number + phase) % 40 < 5 { 800_000 } else { 0 });
             let bursts = Bursts::of(Direction::Receive, &seen);
             assert!(bursts.any(), "phase {phase}");
             if bursts.whole_periods().is_some() {
                 assert_eq!(rate(&seen), Some(16_000_000), "phase {phase}");
             }
         }
-        let first = Bursts::of(Direction::Receive, &looks(20, |number| if number == 3 { 33_000 } else { 0 }));
+        let first =
+            Bursts::of(Direction::Receive, &samples(20, |number| if number == 3 { 33_000 } else { 0 }));
         assert!(first.any() && first.whole_periods().is_none(), "one burst is no period: {first:?}");
     }
 
     #[test]
     fn a_steady_flow_and_an_idle_one_have_no_bursts() {
-        assert!(!Bursts::of(Direction::Receive, &looks(20, |_| 100_000)).any());
-        assert!(!Bursts::of(Direction::Receive, &looks(20, |_| 0)).any());
+        assert!(!Bursts::of(Direction::Receive, &samples(20, |_| 100_000)).any());
+        assert!(!Bursts::of(Direction::Receive, &samples(20, |_| 0)).any());
         assert!(!Bursts::of(Direction::Receive, &[]).any());
-        let every_second = Bursts::of(Direction::Receive, &looks(20, |number| (number as u64 % 2) * 1_000));
+        let every_second = Bursts::of(Direction::Receive, &samples(20, |number| (number as u64 % 2) * 1_000));
         assert!(!every_second.any() && (every_second.moving - 0.5).abs() < 0.01, "{every_second:?}");
     }
 
     #[test]
     fn a_long_round_trip_is_no_pause() {
-        let mut seen = looks(20, |number| if number % 8 < 2 { 100_000 } else { 0 });
-        seen.iter_mut().for_each(|look| look.info.rcv_rtt = 400_000);
+        let mut seen = samples(20, |number| if number % 8 < 2 { 100_000 } else { 0 });
+        seen.iter_mut().for_each(|sample| sample.info.rcv_rtt = 400_000);
         assert!(!Bursts::of(Direction::Receive, &seen).any());
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use bufwise_socket::limit::Look;
+use bufwise_socket::limit::SocketSample;
 use serde::{Deserialize, Serialize};
 
 use super::{Cause, Direction, cause};
@@ -27,7 +27,7 @@ pub struct Limited {
 
 impl Limited {
     /// Adds the time between two samples to the cause that held the connection back.
-    pub fn add(&mut self, direction: Direction, previous: &Look, now: &Look) {
+    pub fn add(&mut self, direction: Direction, previous: &SocketSample, now: &SocketSample) {
         *self.place(cause(direction, previous, now)) += now.at.since(previous.at).0 as f64;
     }
 

@@ -15,7 +15,7 @@
 //! no evidence.
 
 use bufwise_socket::info::TcpInfo;
-use bufwise_socket::limit::Look;
+use bufwise_socket::limit::SocketSample;
 
 use super::advice::NOTABLE;
 use super::{Cause, Direction, cause, in_a_round_trip};
@@ -48,7 +48,7 @@ pub struct Queue {
 
 impl Queue {
     /// Adds the time between two samples.
-    pub fn add(&mut self, direction: Direction, previous: &Look, now: &Look) {
+    pub fn add(&mut self, direction: Direction, previous: &SocketSample, now: &SocketSample) {
         let elapsed = now.at.since(previous.at).0 as f64;
         let cause = cause(direction, previous, now);
         self.watched += elapsed;
@@ -74,7 +74,7 @@ impl Queue {
 }
 
 /// Returns the queueing delay between two samples in microseconds; `None` without evidence of a queue.
-fn delay(direction: Direction, previous: &Look, now: &Look) -> Option<u64> {
+fn delay(direction: Direction, previous: &SocketSample, now: &SocketSample) -> Option<u64> {
     let least = now.info.min_rtt()?.0;
     let beyond = |field: fn(&TcpInfo) -> u32| {
         u64::from(field(&previous.info).min(field(&now.info))).saturating_sub(least)
@@ -106,7 +106,7 @@ mod tests {
     /// Samples a connection for a second, with the figures of `info`, while `bytes` move both ways in each interval
     /// of 50 ms.
     fn watched(direction: Direction, info: TcpInfo, bytes: u64) -> Option<f64> {
-        let look = |number: u64| Look {
+        let sample = |number: u64| SocketSample {
             at: Micros::from_millis(50 * number),
             info: TcpInfo {
                 bytes_acked: bytes * number,
@@ -114,11 +114,11 @@ mod tests {
                 busy_time: 50_000 * number,
                 ..info
             },
-            ..Look::default()
+            ..SocketSample::default()
         };
-        let looks: Vec<Look> = (0..=20).map(look).collect();
+        let samples: Vec<SocketSample> = (0..=20).map(sample).collect();
         let mut queue = Queue::default();
-        looks.windows(2).for_each(|pair| queue.add(direction, &pair[0], &pair[1]));
+        samples.windows(2).for_each(|pair| queue.add(direction, &pair[0], &pair[1]));
         queue.delay_s()
     }
 
@@ -168,7 +168,7 @@ mod tests {
     /// Samples a sender that its peer's window limits nearly all the time; `info` gives the kernel's figures at each
     /// sample.
     fn held_up(info: impl Fn(u64) -> TcpInfo) -> Queue {
-        let look = |number: u64| Look {
+        let sample = |number: u64| SocketSample {
             at: Micros::from_millis(50 * number),
             info: TcpInfo {
                 bytes_acked: 100_000 * number,
@@ -178,10 +178,10 @@ mod tests {
                 snd_mss: 1_448,
                 ..info(number)
             },
-            ..Look::default()
+            ..SocketSample::default()
         };
         let mut queue = Queue::default();
-        (0..20).for_each(|number| queue.add(Direction::Send, &look(number), &look(number + 1)));
+        (0..20).for_each(|number| queue.add(Direction::Send, &sample(number), &sample(number + 1)));
         queue
     }
 

@@ -25,14 +25,17 @@ pub(super) fn case(limited: Limited) -> Case {
 }
 
 /// Returns two samples a second apart, between which `received` bytes arrived.
-fn second(received: u64, now: Look) -> (Look, Look) {
+fn second(received: u64, now: SocketSample) -> (SocketSample, SocketSample) {
     let later = TcpInfo { bytes_received: received, ..now.info };
-    (Look { at: Micros::ZERO, ..now }, Look { at: Micros::from_secs(1), info: later, ..now })
+    (SocketSample { at: Micros::ZERO, ..now }, SocketSample { at: Micros::from_secs(1), info: later, ..now })
 }
 
 #[test]
 fn the_way_is_that_of_the_present_before_that_of_the_past() {
-    let past = Look { info: TcpInfo { bytes_acked: 9_000, ..TcpInfo::default() }, ..Look::default() };
+    let past = SocketSample {
+        info: TcpInfo { bytes_acked: 9_000, ..TcpInfo::default() },
+        ..SocketSample::default()
+    };
     let (previous, now) = second(100, past);
     assert_eq!(Direction::between(Some(&previous), &now), Direction::Receive);
     assert_eq!(Direction::between(Some(&previous), &previous), Direction::Send);
@@ -43,15 +46,15 @@ fn the_way_is_that_of_the_present_before_that_of_the_past() {
 fn a_receiver_is_judged_by_what_arrives_against_its_window() {
     let info = TcpInfo { rcv_rtt: 100_000, rcv_wnd: 100_000, ..TcpInfo::default() };
     let mem = SkMem { rcvbuf: 200_000, ..SkMem::default() };
-    let look = Look { at: Micros::ZERO, info, mem };
-    let verdict = |received, look| {
-        let (previous, now) = second(received, look);
+    let sample = SocketSample { at: Micros::ZERO, info, mem };
+    let verdict = |received, sample| {
+        let (previous, now) = second(received, sample);
         cause(Direction::Receive, &previous, &now)
     };
-    assert_eq!(verdict(0, look), Cause::Application);
-    assert_eq!(verdict(950_000, look), Cause::ReceiveWindow);
-    assert_eq!(verdict(500_000, look), Cause::Path);
-    let unread = Look { mem: SkMem { rmem_alloc: 150_000, ..mem }, ..look };
+    assert_eq!(verdict(0, sample), Cause::Application);
+    assert_eq!(verdict(950_000, sample), Cause::ReceiveWindow);
+    assert_eq!(verdict(500_000, sample), Cause::Path);
+    let unread = SocketSample { mem: SkMem { rmem_alloc: 150_000, ..mem }, ..sample };
     assert_eq!(verdict(950_000, unread), Cause::Reader);
 }
 
@@ -59,11 +62,11 @@ fn a_receiver_is_judged_by_what_arrives_against_its_window() {
 fn a_buffer_full_of_data_under_way_limits_though_the_kernel_does_not_count_it() {
     let mem = SkMem { sndbuf: 32_768, wmem_queued: 30_000, ..SkMem::default() };
     let info = TcpInfo { unacked: 10, snd_mss: 1_448, ..TcpInfo::default() };
-    let previous = Look { at: Micros::ZERO, info, mem };
+    let previous = SocketSample { at: Micros::ZERO, info, mem };
     let busy = TcpInfo { busy_time: 1_000_000, ..info };
-    let now = Look { at: Micros::from_secs(1), info: busy, mem };
+    let now = SocketSample { at: Micros::from_secs(1), info: busy, mem };
     assert_eq!(cause(Direction::Send, &previous, &now), Cause::SendBuffer);
-    let waiting = Look { info: TcpInfo { notsent_bytes: 20_000, ..busy }, ..now };
+    let waiting = SocketSample { info: TcpInfo { notsent_bytes: 20_000, ..busy }, ..now };
     assert_eq!(cause(Direction::Send, &previous, &waiting), Cause::CongestionWindow);
 }
 
@@ -132,12 +135,12 @@ fn advice_names_what_can_be_done() {
 }
 
 /// Returns two samples, 250 ms apart, of a sender that the peer's window limits nearly all the time.
-fn held_by_window(acked: u64, window: u32) -> (Look, Look) {
+fn held_by_window(acked: u64, window: u32) -> (SocketSample, SocketSample) {
     let info =
         TcpInfo { rtt: 20_000, min_rtt: 20_000, snd_mss: 1_448, snd_wnd: window, ..TcpInfo::default() };
-    let previous = Look { info, ..Look::default() };
+    let previous = SocketSample { info, ..SocketSample::default() };
     let later = TcpInfo { busy_time: 250_000, rwnd_limited: 240_000, bytes_acked: acked, ..info };
-    (previous, Look { at: Micros::from_millis(250), info: later, ..Look::default() })
+    (previous, SocketSample { at: Micros::from_millis(250), info: later, ..SocketSample::default() })
 }
 
 #[test]
@@ -158,9 +161,9 @@ fn a_window_that_is_shut_or_left_unused_is_the_reading_programs() {
 fn a_receive_buffer_full_of_what_is_not_read_is_the_reading_programs() {
     let mem = SkMem { rcvbuf: 200_000, rmem_alloc: 190_000, ..SkMem::default() };
     let info = TcpInfo { rcv_rtt: 20_000, rcv_wnd: 1_000, rcv_ssthresh: 100_000, ..TcpInfo::default() };
-    let (previous, now) = second(500_000, Look { info, mem, ..Look::default() });
+    let (previous, now) = second(500_000, SocketSample { info, mem, ..SocketSample::default() });
     assert_eq!(cause(Direction::Receive, &previous, &now).to_string(), "reading program");
-    let (previous, now) = second(0, Look { info, mem, ..Look::default() });
+    let (previous, now) = second(0, SocketSample { info, mem, ..SocketSample::default() });
     assert_eq!(cause(Direction::Receive, &previous, &now).to_string(), "reading program");
 }
 
@@ -170,18 +173,21 @@ fn data_under_way_or_waiting_counts_for_the_way_before_it_is_acknowledged() {
     let answers = TcpInfo { bytes_sent: 14_480, ..request };
     let waits = TcpInfo { notsent_bytes: 90_000, ..request };
     for info in [answers, waits] {
-        let now = Look { info, ..Look::default() };
+        let now = SocketSample { info, ..SocketSample::default() };
         assert_eq!(Direction::so_far(&now), Direction::Send);
-        let before = Look { info: TcpInfo::default(), ..now };
+        let before = SocketSample { info: TcpInfo::default(), ..now };
         assert_eq!(Direction::between(Some(&before), &now), Direction::Send);
     }
-    assert_eq!(Direction::so_far(&Look { info: request, ..Look::default() }), Direction::Receive);
+    assert_eq!(
+        Direction::so_far(&SocketSample { info: request, ..SocketSample::default() }),
+        Direction::Receive
+    );
 }
 
 #[test]
 fn a_kernel_that_does_not_tell_the_offered_window_leaves_the_largest_one() {
     let info = TcpInfo { rcv_rtt: 100_000, rcv_ssthresh: 1_000_000, ..TcpInfo::default() };
     let mem = SkMem { rcvbuf: 2_000_000, ..SkMem::default() };
-    let (previous, now) = second(500_000, Look { info, mem, ..Look::default() });
+    let (previous, now) = second(500_000, SocketSample { info, mem, ..SocketSample::default() });
     assert_eq!(cause(Direction::Receive, &previous, &now), Cause::Path);
 }

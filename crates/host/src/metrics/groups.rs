@@ -230,22 +230,22 @@ mod tests {
     proptest! {
         #[test]
         fn names_are_bounded_and_sums_add_up(
-            looks in prop::collection::vec(prop::collection::vec((0..40_u32, 0..1_000_u64), 0..60), 1..20),
+            samples in prop::collection::vec(prop::collection::vec((0..40_u32, 0..1_000_u64), 0..60), 1..20),
             names in 1..12_usize,
             pause in 1..2_000_u64,
         ) {
             let mut places = Places::new(names);
-            for (number, look) in looks.iter().enumerate() {
+            for (number, sample) in samples.iter().enumerate() {
                 let mut groups: HashMap<String, Group> = HashMap::new();
-                for (name, rate) in look {
+                for (name, rate) in sample {
                     let one = Group { connections: 1, goodput_bps: *rate, ..Group::default() };
                     groups.entry(name.to_string()).or_default().add(&one);
                 }
                 let told = places.told(groups.into_iter(), at(number as u64 * pause));
                 prop_assert!(told.len() <= names && places.held.len() < names.max(1));
                 let sum = |figure: fn(&Group) -> u64| told.iter().map(figure).sum::<u64>();
-                prop_assert_eq!(sum(|one| one.connections), look.len() as u64);
-                prop_assert_eq!(sum(|one| one.goodput_bps), look.iter().map(|(_, rate)| rate).sum::<u64>());
+                prop_assert_eq!(sum(|one| one.connections), sample.len() as u64);
+                prop_assert_eq!(sum(|one| one.goodput_bps), sample.iter().map(|(_, rate)| rate).sum::<u64>());
             }
         }
     }

@@ -87,9 +87,9 @@ impl Books {
     }
 
     /// Takes in a sample of the connections, whose send queues hold `held` together.
-    pub(crate) fn look(&mut self, flows: &[FlowState], held: Bytes, now: Micros) -> Bounds {
+    pub(crate) fn observe(&mut self, flows: &[FlowState], held: Bytes, now: Micros) -> Bounds {
         self.held_max = self.held_max.max(held);
-        self.shares.look(flows, now);
+        self.shares.observe(flows, now);
         let known = std::mem::replace(&mut self.known, flows.len());
         let is_other = known != flows.len();
         let early = is_other || self.shares.is_exceeded(held) || self.asked.send.is_met();
@@ -136,20 +136,21 @@ mod tests {
         let mut books = books("eq");
         // In memory 1,000,000 of the 800,000 that are shared.
         let one = [flow(1, 500_000)];
-        assert_eq!(books.look(&one, Bytes::ZERO, at(0)).shares.level, Some(Bytes(800_000)));
+        assert_eq!(books.observe(&one, Bytes::ZERO, at(0)).shares.level, Some(Bytes(800_000)));
         let own = [FlowState { owned: bufwise_bpf::Owned { send: true, receive: false }, ..one[0] }];
-        let before_the_round = books.look(&own, Bytes::ZERO, at(499)).shares.level;
+        let before_the_round = books.observe(&own, Bytes::ZERO, at(499)).shares.level;
         assert_eq!(before_the_round, Some(Bytes(800_000)), "the same number of connections: no new round");
-        assert_eq!(books.look(&own, Bytes::ZERO, at(500)).shares.level, Some(Bytes(200_000)));
+        assert_eq!(books.observe(&own, Bytes::ZERO, at(500)).shares.level, Some(Bytes(200_000)));
         let two = [flow(1, 0), flow(2, 0)];
-        assert_eq!(books.look(&two, Bytes::ZERO, at(501)).shares.level, Some(Bytes(400_000)), "at once");
+        assert_eq!(books.observe(&two, Bytes::ZERO, at(501)).shares.level, Some(Bytes(400_000)), "at once");
     }
 
     #[test]
     fn while_the_memory_suffices_each_sample_lets_connections_grow() {
         let mut books = books("abt");
-        let mut level =
-            |window, millis| books.look(&[flow(1, window), flow(2, 1)], Bytes::ZERO, at(millis)).shares.level;
+        let mut level = |window, millis| {
+            books.observe(&[flow(1, window), flow(2, 1)], Bytes::ZERO, at(millis)).shares.level
+        };
         assert_eq!(level(30_000, 0), Some(Bytes(400_000)), "an equal part");
         // Four times a newcomer's 64 KB are kept for the second connection, which may grow as well.
         assert_eq!(level(110_000, 100), Some(Bytes(800_000 - 262_144)), "before the next round");
@@ -159,23 +160,24 @@ mod tests {
     fn pressure_is_told_at_once_and_ends_with_the_next_round() {
         let mut books = books("abt");
         let flows = [flow(1, 10_000)];
-        assert!(!books.look(&flows, BUDGET, at(0)).shares.pressure);
-        assert!(books.look(&flows, BUDGET + Bytes(1), at(100)).shares.pressure);
+        assert!(!books.observe(&flows, BUDGET, at(0)).shares.pressure);
+        assert!(books.observe(&flows, BUDGET + Bytes(1), at(100)).shares.pressure);
         assert_eq!(books.held_max(), BUDGET + Bytes(1));
-        assert!(!books.look(&flows, Bytes::ZERO, at(600)).shares.pressure);
+        assert!(!books.observe(&flows, Bytes::ZERO, at(600)).shares.pressure);
     }
 
     #[test]
     fn the_papers_rules_keep_their_times_but_pressure_is_told_at_once() {
         let mut books = books("abt:published");
         let level = |books: &mut Books, flows: &[FlowState], millis| {
-            books.look(flows, Bytes::ZERO, at(millis)).shares.level
+            books.observe(flows, Bytes::ZERO, at(millis)).shares.level
         };
         // In memory 2,000,000, of the whole budget.
         let two = [flow(1, 1_000_000), flow(2, 0)];
         assert_eq!(level(&mut books, &two[..1], 0), Some(BUDGET));
         assert_eq!(level(&mut books, &two, 100), Some(BUDGET), "a newcomer waits for the next round");
-        let pressure = |books: &mut Books, held, millis| books.look(&two, held, at(millis)).shares.pressure;
+        let pressure =
+            |books: &mut Books, held, millis| books.observe(&two, held, at(millis)).shares.pressure;
         assert!(pressure(&mut books, BUDGET + Bytes(1), 200));
         assert!(!pressure(&mut books, BUDGET, 300));
         let large = [flow(1, 1_000_000), flow(2, 1_000_000)];
@@ -189,12 +191,12 @@ mod tests {
         flows.iter_mut().for_each(|flow| flow.sample.bytes_acked = Bytes(1 << 20));
         let mut books = books(policy);
         let began = std::time::Instant::now();
-        let bounds = books.look(&flows, BUDGET, at(0));
+        let bounds = books.observe(&flows, BUDGET, at(0));
         // Takes some milliseconds, and several times as long unoptimised; 10^10 steps would take minutes.
         assert!(began.elapsed() < Duration::from_secs(10), "{policy}: {:?}", began.elapsed());
         let first = began.elapsed();
         assert!(bounds.shares.level.is_some() || !bounds.orders.is_empty(), "{policy}");
-        let again = books.look(&flows, BUDGET, at(2_000));
+        let again = books.observe(&flows, BUDGET, at(2_000));
         assert!(again.orders.len() * 8 < flows.len(), "{policy}: nothing has changed");
         println!("{policy}: {first:?}, again {:?}", began.elapsed() - first);
     }
@@ -204,7 +206,7 @@ mod tests {
         ["abt,sobas", "eq,drs", "abt:published", "sabt:published"].into_iter().for_each(two_rounds_of_many);
     }
 
-    /// To measure the cost, run this test alone under `valgrind --tool=callgrind --toggle-collect='*Books*look*'`.
+    /// To measure the cost, run this test alone under `valgrind --tool=callgrind --toggle-collect='*Books*observe*'`.
     #[test]
     fn a_round_of_orders_for_a_hundred_thousand_connections_is_not_quadratic() {
         two_rounds_of_many("sabt,fit");
@@ -214,7 +216,7 @@ mod tests {
     fn connections_that_are_over_are_forgotten_once() {
         let mut books = books("sabt");
         let over = [FlowState { closed: true, ..flow(7, 0) }, flow(8, 0)];
-        assert_eq!(books.look(&over, Bytes::ZERO, at(0)).forget, [7]);
-        assert_eq!(books.look(&over[1..], Bytes::ZERO, at(100)).forget, Vec::<u64>::new());
+        assert_eq!(books.observe(&over, Bytes::ZERO, at(0)).forget, [7]);
+        assert_eq!(books.observe(&over[1..], Bytes::ZERO, at(100)).forget, Vec::<u64>::new());
     }
 }

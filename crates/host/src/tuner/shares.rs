@@ -109,7 +109,7 @@ impl ShareBook {
     }
 
     /// Takes in a sample of the connections, more often than there are rounds: SABT's model counts losses over time.
-    pub(super) fn look(&mut self, flows: &[FlowState], now: Micros) {
+    pub(super) fn observe(&mut self, flows: &[FlowState], now: Micros) {
         let config = match self.policy {
             PolicyKind::Sabt => model(),
             PolicyKind::SabtPublished => sabt::Config::published(),

@@ -76,11 +76,11 @@ impl OverTime {
         links(&mut steps, way, seen);
         one(&mut steps, data);
         let sum = |samples: &[&ConnectionSample], value: fn(&ConnectionSample) -> u32| {
-            let mut looks: BTreeMap<u64, (f64, u64)> = BTreeMap::new();
+            let mut sums: BTreeMap<u64, (f64, u64)> = BTreeMap::new();
             for sample in samples {
-                looks.entry(sample.t.to_bits()).or_insert((sample.t, 0)).1 += u64::from(value(sample));
+                sums.entry(sample.t.to_bits()).or_insert((sample.t, 0)).1 += u64::from(value(sample));
             }
-            looks.into_values()
+            sums.into_values()
         };
         let keys: BTreeSet<Key> = data.iter().map(|sample| key(sample)).collect();
         let is_peer = |sample: &&ConnectionSample| keys.contains(&(sample.peer, sample.local));
@@ -139,8 +139,8 @@ fn links(steps: &mut Steps, way: Way, seen: &Observed) {
             Way::Download => sample.b_to_a.queued_bytes,
         };
         // The emulator samples all links one after the other: samples within 10 ms belong together.
-        let look = sample.wall.0 / 10_000_000;
-        let (_, bytes) = queues.entry(look).or_insert((sample.wall.0 as f64 / 1e9, 0));
+        let slot = sample.wall.0 / 10_000_000;
+        let (_, bytes) = queues.entry(slot).or_insert((sample.wall.0 as f64 / 1e9, 0));
         *bytes += queued;
     }
     queues.into_values().for_each(|(t, bytes)| steps.see(Track::QueueBytes, t, bytes as f64));
@@ -159,15 +159,15 @@ fn one(steps: &mut Steps, data: &[&ConnectionSample]) {
 /// Adds the rate: from the last sample of one step to the last sample of the next step that has one.
 fn rate(steps: &mut Steps, data: &[&ConnectionSample]) {
     let mut acked: HashMap<Key, u64> = HashMap::new();
-    let (mut whole, mut looks): (u64, BTreeMap<usize, (f64, u64)>) = (0, BTreeMap::new());
+    let (mut whole, mut sums): (u64, BTreeMap<usize, (f64, u64)>) = (0, BTreeMap::new());
     for sample in data {
         let before = acked.entry(key(sample)).or_default();
         whole += sample.bytes_acked.saturating_sub(*before);
         *before = sample.bytes_acked.max(*before);
-        looks.insert(((sample.t - steps.begin) / steps.length) as usize, (sample.t, whole));
+        sums.insert(((sample.t - steps.begin) / steps.length) as usize, (sample.t, whole));
     }
-    let looks: Vec<(f64, u64)> = looks.into_values().collect();
-    for pair in looks.windows(2) {
+    let sums: Vec<(f64, u64)> = sums.into_values().collect();
+    for pair in sums.windows(2) {
         let (passed, bytes) = (pair[1].0 - pair[0].0, pair[1].1 - pair[0].1);
         if let Some(place) = steps.place(Track::RateBps, pair[1].0).filter(|_| passed > 0.0) {
             *place = Some((bytes as f64 * 8.0 / passed).round());
@@ -190,12 +190,12 @@ mod tests {
 
     /// A sample every 50 ms at 8 Mbit/s, from 3 s on.
     fn steady(seconds: u32) -> Vec<ConnectionSample> {
-        let one = |look: u32| {
-            let moved = u64::from(look + 1) * 50_000;
+        let one = |number: u32| {
+            let moved = u64::from(number + 1) * 50_000;
             ConnectionSample {
                 cwnd_bytes: 10_000,
                 sndbuf: 4_000,
-                ..sample(3.0 + f64::from(look) * 0.05, 1, 0, moved, 20)
+                ..sample(3.0 + f64::from(number) * 0.05, 1, 0, moved, 20)
             }
         };
         (0..=seconds * 20).map(one).collect()

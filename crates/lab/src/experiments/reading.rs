@@ -207,11 +207,11 @@ impl<'a> Reading<'a> {
 
     /// Returns the most that all connections of `host` had together at one moment.
     fn peak(&self, host: &str, of: fn(&ConnectionSample) -> u32) -> f64 {
-        let mut looks: HashMap<u64, u64> = HashMap::new();
+        let mut sums: HashMap<u64, u64> = HashMap::new();
         for sample in self.seen.samples.iter().filter(|sample| sample.host == host) {
-            *looks.entry(sample.t.to_bits()).or_default() += u64::from(of(sample));
+            *sums.entry(sample.t.to_bits()).or_default() += u64::from(of(sample));
         }
-        looks.into_values().max().unwrap_or(0) as f64
+        sums.into_values().max().unwrap_or(0) as f64
     }
 
     /// Returns the sum of the connections' rates, each between its first and last sample in that time.

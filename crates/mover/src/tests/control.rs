@@ -182,16 +182,16 @@ fn a_silent_sender_wakes_its_receiver_ever_more_rarely() {
     for policy in [PolicyKind::Kernel, PolicyKind::Drs, PolicyKind::DrsFtp] {
         let (_silent, receiving) = pair(&Sockets::default());
         let (late, start) = (Arc::new(AtomicUsize::new(0)), Instant::now());
-        let looks = Arc::clone(&late);
+        let samples = Arc::clone(&late);
         let share = Share::new(move |wanted, _| {
-            looks.fetch_add(usize::from(start.elapsed() > SETTLED), Ordering::Relaxed);
+            samples.fetch_add(usize::from(start.elapsed() > SETTLED), Ordering::Relaxed);
             wanted
         });
         let mut tuner = Tuner::new(policy, BuildOptions::default(), None).within(share);
         let error = receive(receiving, &mut Writer(io::sink()), &mut tuner, None, &impatient(STALL), |_| {});
         assert!(matches!(error, Err(MoveError::Idle { .. })), "{error:?}");
         let late = late.load(Ordering::Relaxed);
-        assert!((1..12).contains(&late), "{policy}: {late} looks");
+        assert!((1..12).contains(&late), "{policy}: {late} samples");
     }
 }
 

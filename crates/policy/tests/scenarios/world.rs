@@ -31,8 +31,8 @@ const ACK_BYTES: u32 = 52;
 const SYN_BYTES: u32 = 60;
 const SYN_AGAIN: Nanos = Nanos::from_secs(1);
 /// Shortest time between two samples of a policy at the receiver; the same for a policy that measures trains.
-const LOOK_EVERY: Nanos = Nanos::from_millis(1);
-const LOOK_AT_TRAINS_EVERY: Nanos = Nanos::from_micros(100);
+const RECEIVER_EVERY: Nanos = Nanos::from_millis(1);
+const TRAINS_EVERY: Nanos = Nanos::from_micros(100);
 /// The engine without privilege takes a sample per millisecond, plus the time of the sample itself, for this many round
 /// trips; later four per round trip.
 const SAMPLE_EVERY: Nanos = Nanos::from_micros(1_070);
@@ -100,9 +100,11 @@ pub(crate) struct World {
     /// Whether the answer to the SYN crosses the path, too, and jitters with it.
     answers_over_path: bool,
     next_poll: Nanos,
-    next_look: Nanos,
+    /// Time of the receiver's next sample.
+    next_of_receiver: Nanos,
     is_engine: bool,
-    looked: (Nanos, Nanos),
+    /// Times of the last samples of the sender and of the receiver.
+    sampled: (Nanos, Nanos),
     next_read: Option<Nanos>,
     next_share: Nanos,
     next_point: Nanos,
@@ -144,9 +146,9 @@ impl World {
             joins: false,
             answers_over_path: false,
             next_poll: Nanos::ZERO,
-            next_look: Nanos::ZERO,
+            next_of_receiver: Nanos::ZERO,
             is_engine: subject.is_engine(),
-            looked: (Nanos::ZERO, Nanos::ZERO),
+            sampled: (Nanos::ZERO, Nanos::ZERO),
             next_read: subject.reads_in_pieces().then_some(DATA_START),
             next_share: DATA_START,
             next_point: DATA_START,
@@ -301,7 +303,7 @@ impl World {
         if self.send_side.is_none() && decision.send_buffer.is_none() {
             self.sender.set_send_buffer(MAXIMUM);
         }
-        self.look_at_sender();
+        self.sample_sender();
         self.transmit();
     }
 
@@ -325,7 +327,7 @@ impl World {
             self.read();
         }
         if sends && self.next_sample.is_some_and(|at| at <= self.now) {
-            self.look_at_sender();
+            self.sample_sender();
             let srtt = self.sender.srtt().0;
             let starts = self.now.0 - self.start.0 < STARTING_ROUND_TRIPS * srtt.max(1_000_000);
             let rest = if starts { SAMPLE_EVERY.0 } else { srtt / 4 };
@@ -352,9 +354,9 @@ impl World {
         match packet {
             Forward::Data(segment) => {
                 let ack = self.receiver.receive(self.now, &segment);
-                let rest = if self.fits_window { LOOK_AT_TRAINS_EVERY } else { LOOK_EVERY };
-                if self.now.0 >= self.looked.1.0 + rest.0 && self.next_read.is_none() {
-                    self.look_at_receiver(Bytes::ZERO);
+                let rest = if self.fits_window { TRAINS_EVERY } else { RECEIVER_EVERY };
+                if self.now.0 >= self.sampled.1.0 + rest.0 && self.next_read.is_none() {
+                    self.sample_receiver(Bytes::ZERO);
                 }
                 if let Some(ack) = ack {
                     // The acknowledgement carries the window decided just now.
@@ -382,7 +384,7 @@ impl World {
                     self.rtts.1 += 1;
                 }
                 if self.is_sender_due() {
-                    self.look_at_sender();
+                    self.sample_sender();
                 }
             }
             Backward::Probe { number, sent } => {
@@ -397,7 +399,7 @@ impl World {
         if self.sees_acknowledgements {
             return self.roofs.1 < 3 || self.sender.acknowledged() > self.round_until;
         }
-        self.next_sample.is_none() && self.now.0 >= self.looked.0.0 + self.sender.srtt().0
+        self.next_sample.is_none() && self.now.0 >= self.sampled.0.0 + self.sender.srtt().0
     }
 
     fn offer_forward(&mut self, bytes: u32, packet: Forward) {
@@ -440,8 +442,8 @@ impl World {
         Micros(self.now.0 / 1_000)
     }
 
-    fn look_at_sender(&mut self) {
-        self.looked.0 = self.now;
+    fn sample_sender(&mut self) {
+        self.sampled.0 = self.now;
         let now = self.micros();
         if let Some(side) = &mut self.send_side {
             let decision = side.observe(&self.sender.sample(), now);
@@ -458,7 +460,7 @@ impl World {
     }
 
     fn decide_at_receiver(&mut self, read: Bytes) -> Decision {
-        self.looked.1 = self.now;
+        self.sampled.1 = self.now;
         let mut sample = self.receiver.sample();
         sample.read_size = read;
         if self.fits_window {
@@ -470,12 +472,12 @@ impl World {
         let now = self.micros();
         let Some(policy) = &mut self.receive_side else { return Decision::NONE };
         let decision = policy.observe(&sample, now);
-        self.next_look =
-            policy.next_sample(now).map_or(Nanos(self.now.0 + LOOK_EVERY.0), |at| Nanos(at.0 * 1_000));
+        self.next_of_receiver =
+            policy.next_sample(now).map_or(Nanos(self.now.0 + RECEIVER_EVERY.0), |at| Nanos(at.0 * 1_000));
         decision
     }
 
-    fn look_at_receiver(&mut self, read: Bytes) {
+    fn sample_receiver(&mut self, read: Bytes) {
         let decision = self.decide_at_receiver(read);
         if let Some(window) = decision.receive_window {
             self.receiver.set_limit(window.min(MAXIMUM));
@@ -501,7 +503,7 @@ impl World {
     fn read(&mut self) {
         self.next_read = Some(Nanos(self.now.0 + READ_EVERY.0));
         let read = self.receiver.read();
-        self.look_at_receiver(read);
+        self.sample_receiver(read);
         if let Some(ack) = self.receiver.update_window(self.now) {
             self.send_ack(ack);
         }

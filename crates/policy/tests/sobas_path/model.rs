@@ -27,7 +27,7 @@ pub(crate) struct Path {
     /// Largest delay that hosts add to probes and samples, ms; now and then five times that.
     pub(crate) jitter_ms: f64,
     /// Time between two samples of the receiver, ms.
-    pub(crate) look_ms: f64,
+    pub(crate) sample_ms: f64,
     /// Largest error of the bytes between two samples, up or down, as a part of the bytes of two round trips.
     pub(crate) count_error: f64,
     /// Largest error of the round-trip time, up or down, ms; drawn again every two round trips.
@@ -50,7 +50,7 @@ impl Path {
             estimate: 1.0,
             ssthresh: f64::INFINITY,
             jitter_ms: 0.0,
-            look_ms: 5.0,
+            sample_ms: 5.0,
             count_error: 0.0,
             rtt_error_ms: 0.0,
             pause_ms: 0.0,
@@ -214,7 +214,7 @@ struct Receiver {
     rtt: f64,
     /// Present error of that average, and the time of the next one, seconds.
     rtt_error: (f64, f64),
-    next_look: f64,
+    next_sample: f64,
     window: f64,
     pacing: f64,
 }
@@ -228,7 +228,7 @@ impl Receiver {
             jitter: Jitter { state: path.seed, millis: path.jitter_ms },
             rtt: path.rtt_ms / 1e3,
             rtt_error: (0.0, 0.0),
-            next_look: 0.0,
+            next_sample: 0.0,
             window: f64::MAX,
             pacing: f64::MAX,
         }
@@ -243,11 +243,11 @@ impl Receiver {
         }
     }
 
-    fn look(&mut self, path: Path, now: f64, received: f64) {
-        if now < self.next_look || path.paused(now) {
+    fn sample(&mut self, path: Path, now: f64, received: f64) {
+        if now < self.next_sample || path.paused(now) {
             return;
         }
-        self.next_look = now + path.look_ms / 1e3 + self.jitter.late();
+        self.next_sample = now + path.sample_ms / 1e3 + self.jitter.late();
         // A reading is the difference of two samples: each has half of the error.
         let error = self.jitter.either_way(path.count_error / 2.0) * 2.0 * path.bdp();
         self.sample.bytes_received = Bytes((received + error).max(0.0) as u64);
@@ -290,7 +290,7 @@ pub(crate) fn run(config: Config, path: Path, seconds: u32) -> Outcome {
             receiver.probe(path, now, flow.queue / rate);
             rtts.push(path.base_rtt_at(now) + flow.queue / rate);
         }
-        receiver.look(path, now, flow.received);
+        receiver.sample(path, now, flow.received);
         if now < seconds / 2.0 {
             by_half = (flow.received, carried);
         }

@@ -11,7 +11,7 @@ fn paced() -> Config {
 
 /// Returns paths with the disturbances of two noisy virtual machines, one at a time and all at once.
 fn disturbed(path: Path) -> [(&'static str, Path); 6] {
-    let path = Path { look_ms: 2.0, ..path };
+    let path = Path { sample_ms: 2.0, ..path };
     [
         ("undisturbed", path),
         ("late by 1 ms", Path { jitter_ms: 1.0, ..path }),

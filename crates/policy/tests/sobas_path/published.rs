@@ -35,11 +35,11 @@ fn published_overflows_a_shallow_queue_and_says_so() {
 
 #[test]
 fn published_recovers_from_that_however_it_looks() {
-    for look_ms in [1.0, 2.0, 5.0] {
+    for sample_ms in [1.0, 2.0, 5.0] {
         for jitter_ms in [0.0, 0.5, 1.0] {
-            let outcome = run(published(), Path { look_ms, jitter_ms, ..SHALLOW }, 60);
+            let outcome = run(published(), Path { sample_ms, jitter_ms, ..SHALLOW }, 60);
             assert_eq!((outcome.state, outcome.drops.1), (State::Final, 0), "{outcome:?}");
-            assert!(outcome.used > 0.99, "{look_ms} ms, {jitter_ms} ms late: {outcome:?}");
+            assert!(outcome.used > 0.99, "{sample_ms} ms, {jitter_ms} ms late: {outcome:?}");
         }
     }
 }
@@ -48,14 +48,14 @@ fn published_recovers_from_that_however_it_looks() {
 /// late host. Prints each outcome (`--nocapture`).
 #[test]
 fn published_decides_on_a_full_path_and_on_no_other() {
-    println!("Mbit/s  RTT ms  queue  look ms  late ms  state          S / BDP  used  slow start");
+    println!("Mbit/s  RTT ms  queue  sample ms  late ms  state          S / BDP  used  slow start");
     for (mbit, rtt_ms, queue) in grid() {
-        for (look_ms, jitter_ms) in [(1.0, 0.0), (2.0, 0.5), (5.0, 0.5)] {
-            let path = Path { look_ms, jitter_ms, ..Path::new(mbit, rtt_ms, rtt_ms * queue) };
+        for (sample_ms, jitter_ms) in [(1.0, 0.0), (2.0, 0.5), (5.0, 0.5)] {
+            let path = Path { sample_ms, jitter_ms, ..Path::new(mbit, rtt_ms, rtt_ms * queue) };
             let outcome = run(published(), path, 30);
             let cut = if outcome.slow_start_cut { "cut by loss" } else { "" };
             println!(
-                "{mbit:>6} {rtt_ms:>7} {queue:>6} {look_ms:>8} {jitter_ms:>8}  {:<13} {:>8.2} {:>5.2}  {cut}",
+                "{mbit:>6} {rtt_ms:>7} {queue:>6} {sample_ms:>10} {jitter_ms:>8}  {:<13} {:>8.2} {:>5.2}  {cut}",
                 format!("{:?}", outcome.state),
                 outcome.window,
                 outcome.used,

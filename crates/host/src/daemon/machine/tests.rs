@@ -415,17 +415,17 @@ fn a_reload_that_adds_or_removes_a_group_keeps_what_the_rest_has_set() {
 }
 
 #[test]
-fn the_heartbeat_does_not_expire_whatever_a_look_costs_and_whether_or_not_much_changes() {
+fn the_heartbeat_does_not_expire_whatever_a_sample_costs_and_whether_or_not_much_changes() {
     for cost in [Micros(20), Micros::from_millis(3), Micros::from_millis(900)] {
         for flows in [vec![], vec![flow(1, 0)]] {
             let mut world = World::tuning(task("sabt"));
-            (world.look_cost, world.flows) = (cost, flows);
+            (world.sample_cost, world.flows) = (cost, flows);
             world.run(MINUTE);
             let shares = world.shares.iter().map(|(at, _)| *at);
             let mut signs: Vec<Micros> = shares.chain(world.beats).collect();
             signs.sort_unstable();
             let longest = signs.windows(2).map(|pair| pair[1].since(pair[0])).max().unwrap();
-            assert!(longest < Micros::from_millis(2_500), "{longest:?} between two, a look takes {cost:?}");
+            assert!(longest < Micros::from_millis(2_500), "{longest:?} between two, a sample takes {cost:?}");
         }
     }
 }
@@ -433,7 +433,7 @@ fn the_heartbeat_does_not_expire_whatever_a_look_costs_and_whether_or_not_much_c
 #[test]
 fn expensive_looks_are_rare_while_little_changes_and_come_at_once_where_many_come_or_go() {
     let mut world = World::tuning(task("abt"));
-    world.look_cost = Micros::from_millis(100);
+    world.sample_cost = Micros::from_millis(100);
     world.flows = (0..40).map(|cookie| flow(cookie, 0)).collect();
     let mut looks_in_a_minute = |turnover| {
         world.turnover = turnover;
@@ -451,7 +451,7 @@ fn expensive_looks_are_rare_while_little_changes_and_come_at_once_where_many_com
 fn a_long_pause_ends_when_the_hosts_tcp_holds_much_more() {
     let mut world = World::tuning(task("abt"));
     let eighth = task("abt").plan.budget.scaled(1, 8);
-    world.look_cost = Micros::from_millis(100);
+    world.sample_cost = Micros::from_millis(100);
     world.flows = (0..40).map(|cookie| flow(cookie, 0)).collect();
     for (more, is_early) in [(eighth, false), (eighth + Bytes(1), true)] {
         let few = TcpMemory { held: Bytes(5_000_000), low: Bytes(1 << 40), pressure: Bytes(1 << 40) };
@@ -459,8 +459,8 @@ fn a_long_pause_ends_when_the_hosts_tcp_holds_much_more() {
         world.run(MINUTE);
         world.shares.clear();
         world.run(Micros::from_secs(31));
-        let looked = world.shares.last().map(|(at, _)| *at).expect("a look comes every 30 s");
-        world.run(Micros::from_secs(20) - world.now.since(looked));
+        let sampled = world.shares.last().map(|(at, _)| *at).expect("a sample comes every 30 s");
+        world.run(Micros::from_secs(20) - world.now.since(sampled));
         world.shares.clear();
         world.host = Some(TcpMemory { held: few.held + more, ..few });
         // A sign of life comes each second.
@@ -589,5 +589,5 @@ proptest! {
 #[test]
 fn the_first_shares_are_those_of_the_newcomer() {
     let world = World::tuning(task("abt"));
-    assert_ne!(world.loaded_with, Shares::default(), "a bound is there before the first look");
+    assert_ne!(world.loaded_with, Shares::default(), "a bound is there before the first sample");
 }

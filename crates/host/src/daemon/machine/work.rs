@@ -26,14 +26,14 @@ impl Daemon {
         if self.due.is_alive_due(now) {
             self.act(Action::Notify(Notice::Alive));
         }
-        if now >= self.due.look {
+        if now >= self.due.sample {
             let lines = self.limiter.catch_up(now);
             self.actions.extend(lines.into_iter().map(Action::Log));
             // Postponed until this sample is over.
-            self.due.look = now + DISCOVERY;
+            self.due.sample = now + DISCOVERY;
             if self.is_tuning() {
-                self.look_began = now;
-                self.act(Action::Look);
+                self.sample_began = now;
+                self.act(Action::Sample);
             }
         }
         if self.due.is_beat_due(now) && self.is_tuning() {
@@ -47,12 +47,12 @@ impl Daemon {
         }
     }
 
-    pub(super) fn looked(&mut self, parts: Vec<Vec<FlowState>>, host: Option<TcpMemory>, now: Micros) {
+    pub(super) fn sampled(&mut self, parts: Vec<Vec<FlowState>>, host: Option<TcpMemory>, now: Micros) {
         if !self.is_tuning() {
             return;
         }
         let is_ready = |kind| self.limiter.is_ready(kind, now);
-        let Balance { bounds, lines, held } = self.ledgers.look(&parts, host, now, is_ready);
+        let Balance { bounds, lines, held } = self.ledgers.observe(&parts, host, now, is_ready);
         (self.counts.send_buffers, self.counts.receive_windows) = self.ledgers.changes();
         let flows = parts.iter().flatten();
         let all: usize = parts.iter().map(Vec::len).sum();
@@ -97,7 +97,7 @@ impl Daemon {
         let line =
             |error| Line::warning(Kind::Refused, format_args!("bounds of devices stay as they are: {error}"));
         self.say_all(refused, line, now);
-        self.due.looked(self.look_began, self.ledgers.interval(), self.calm, now);
+        self.due.sampled(self.sample_began, self.ledgers.interval(), self.calm, now);
     }
 
     /// Samples at once if many connections have come or gone since the last sample, or if the kernel's TCP holds much more:
@@ -108,7 +108,7 @@ impl Daemon {
         let (send, receive) = self.task.budgets();
         let grown = host.zip(self.memory).map_or(Bytes::ZERO, |(now, then)| now.held - then.held);
         if many || grown.times(LITTLE) > send.min(receive) {
-            self.due.look = self.due.look.min(now);
+            self.due.sample = self.due.sample.min(now);
         }
     }
 

@@ -17,7 +17,7 @@ struct Plain {
 }
 
 impl Plain {
-    fn look(&mut self, flows: &[FlowState], now: Micros) {
+    fn observe(&mut self, flows: &[FlowState], now: Micros) {
         let published = self.policy.is_published();
         for flow in flows.iter().filter(|flow| takes_part(flow, self.small_document)) {
             let config = if published { sabt::Config::published() } else { model() };
@@ -96,7 +96,7 @@ fn seen() -> impl Strategy<Value = FlowState> {
 proptest! {
     #[test]
     fn a_round_says_for_each_connection_what_it_says_plainly(
-        looks in prop::collection::vec((prop::collection::vec(seen(), 0..12), 0_u64..12, any::<bool>()), 1..12),
+        inputs in prop::collection::vec((prop::collection::vec(seen(), 0..12), 0_u64..12, any::<bool>()), 1..12),
         budget in 65_536_u64..16_000_000, is_published: bool,
     ) {
         let policy = if is_published { PolicyKind::SabtPublished } else { PolicyKind::Sabt };
@@ -104,12 +104,12 @@ proptest! {
         let mut book = ShareBook::new(policy, budget, small_document);
         let mut plain = Plain { policy, budget, small_document, models: BTreeMap::new() };
         let mut told = BTreeMap::new();
-        for (number, (mut flows, over, is_round)) in looks.into_iter().enumerate() {
+        for (number, (mut flows, over, is_round)) in inputs.into_iter().enumerate() {
             flows.sort_by_key(|flow| flow.cookie);
             flows.dedup_by_key(|flow| flow.cookie);
             let now = Micros::from_secs(number as u64);
-            book.look(&flows, now);
-            plain.look(&flows, now);
+            book.observe(&flows, now);
+            plain.observe(&flows, now);
             if is_round {
                 let round = book.round(&flows, Bytes::ZERO, NOW);
                 let (all, asked) = plain.round(&flows);

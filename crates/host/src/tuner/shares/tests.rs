@@ -37,7 +37,7 @@ pub(crate) fn flow(cookie: u64, net_target: u64) -> FlowState {
         sobas: bufwise_bpf::SobasState::Estimating,
         drs_largest: Bytes::ZERO,
         fit: bufwise_bpf::FitState::default(),
-        looks: 0,
+        samples: 0,
         origin: bufwise_bpf::Origin::default(),
         swept_at: None,
         active_at: Micros::ZERO,
@@ -285,7 +285,7 @@ fn sabt_as_published_orders_the_mean_window_without_room_for_swings() {
             (sample.srtt, sample.rto) = (Micros::from_millis(100), Micros::from_millis(300));
             (sample.segs_out, sample.segs_lost) = (1 + 10_000 * second, 100 * second);
             sample.loss_events = Some(10 * second);
-            book.look(&flows, Micros::from_secs(second));
+            book.observe(&flows, Micros::from_secs(second));
         }
         book.round(&flows, Bytes::ZERO, NOW).orders[0].1.demand.0
     };
@@ -373,7 +373,7 @@ fn sabt_shares_as_abt_does_where_shares_are_small_and_losses_have_made_windows_s
         (0..80).map(one).collect()
     };
     let mut sabt = ShareBook::new(PolicyKind::Sabt, budget, Bytes::ZERO);
-    (0..3).for_each(|second| sabt.look(&at(second), Micros::from_secs(second)));
+    (0..3).for_each(|second| sabt.observe(&at(second), Micros::from_secs(second)));
     let round = sabt.round(&at(2), Bytes::ZERO, NOW);
     assert!(round.orders.iter().all(|(_, order)| order.demand == Bytes::ZERO), "they go by the windows");
     let limits: Vec<Option<Bytes>> = round.orders.iter().map(|(_, order)| order.limit).collect();

@@ -96,8 +96,8 @@ impl World {
     /// Sends an acknowledgement, if there is one; before that, calls the engine if its next sample is due.
     pub(super) fn answer(&mut self, ack: Option<Ack>) {
         let Some(ack) = ack else { return };
-        if self.now >= self.next_look && self.next_read.is_none() {
-            self.look_at_receiver(Bytes::ZERO);
+        if self.now >= self.next_of_receiver && self.next_read.is_none() {
+            self.sample_receiver(Bytes::ZERO);
         }
         // The acknowledgement carries the window decided just now.
         self.send_ack(Ack { right: self.receiver.right(), ..ack });

@@ -62,7 +62,7 @@ pub(super) struct World {
     pub(super) released: Released,
     /// Events that come while an engine is being loaded.
     pub(super) during_load: VecDeque<Event>,
-    pub(super) look_cost: Micros,
+    pub(super) sample_cost: Micros,
     /// Connections that have come or gone since the last sample.
     pub(super) turnover: u64,
     /// Whether an engine is loaded.
@@ -111,7 +111,7 @@ impl World {
             seen: Vec::new(),
             released: Released::default(),
             during_load: VecDeque::new(),
-            look_cost: Micros(50),
+            sample_cost: Micros(50),
             turnover: 0,
             engine: false,
             loaded_with: Shares::default(),
@@ -234,9 +234,9 @@ impl World {
                 self.engine |= outcome.is_ok();
                 Some(Event::Loaded(outcome))
             }
-            Action::Look => {
-                self.now += self.look_cost;
-                Some(Event::Looked(vec![self.flows.clone()], self.host))
+            Action::Sample => {
+                self.now += self.sample_cost;
+                Some(Event::Sampled(vec![self.flows.clone()], self.host))
             }
             Action::Share(bounds) => {
                 self.shares.push((self.now, bounds[0].shares));
