@@ -315,7 +315,7 @@ fn the_next_window_is_measured_when_its_rule_has_something_to_measure() {
 }
 
 #[test]
-fn fit_looks_closely_until_it_knows_the_capacity() {
+fn fit_samples_closely_until_it_knows_the_capacity() {
     let distance = |phase, min_rtt, segs_in| {
         let mut flow = bw_flow { min_rtt, segs_in, ..bw_flow::default() };
         flow.fit_window.phase = phase;

@@ -425,7 +425,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn after_one_look_there_is_no_rate_and_no_cause() {
+    fn after_one_sample_there_is_no_rate_and_no_cause() {
         let view = view(None, &samples().1);
         assert_eq!((view.goodput_bps, view.limited_by), (None, None));
     }

@@ -215,7 +215,7 @@ mod tests {
         }
 
         #[test]
-        fn a_cursor_that_moves_sees_what_a_fresh_look_sees(
+        fn a_cursor_that_moves_sees_what_a_fresh_one_sees(
             (list, repeat) in steps(),
             mut times in prop::collection::vec(0..2_000_000_000_u64, 1..50),
         ) {

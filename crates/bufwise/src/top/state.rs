@@ -485,7 +485,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_failed_look_leaves_the_last_one_with_a_note() {
+    fn a_failed_sample_leaves_the_last_one_with_a_note() {
         let mut state = state();
         state.fail("no more descriptors".to_owned());
         assert_eq!((state.lines(), state.notes()), (3, &["no more descriptors".to_owned()][..]));

@@ -112,7 +112,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     #[test]
-    fn a_look_that_takes_long_delays_those_who_ask_and_not_the_loop() {
+    fn a_sample_that_takes_long_delays_those_who_ask_and_not_the_loop() {
         let diag = Arc::new(Mutex::new(Diag::open().unwrap()));
         let slow = diag.lock().unwrap();
         let answerer = Answerer::start().unwrap();

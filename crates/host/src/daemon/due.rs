@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_rests_300_times_what_it_took_but_no_longer_than_a_round() {
+    fn a_sample_rests_300_times_what_it_took_but_no_longer_than_a_round() {
         let mut due = Due::new(None, at(0));
         let round = Duration::from_millis(500);
         let mut rest = |took: Micros, calm| {
@@ -205,7 +205,7 @@ mod tests {
 
     /// Beside 20,000 connections a sample takes some 20 ms, beside 100,000 some 100.
     #[test]
-    fn where_looks_are_expensive_and_little_changes_they_take_a_third_of_a_percent() {
+    fn where_samples_are_expensive_and_little_changes_they_take_a_third_of_a_percent() {
         let mut due = Due::new(None, at(0));
         let rest = |due: &mut Due, took: Micros| {
             due.sampled(at(0), Duration::from_millis(500), true, at(0) + took);

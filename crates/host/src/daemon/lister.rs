@@ -228,7 +228,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn who_asks_for_a_list_waits_for_two_looks_and_the_loop_does_not() {
+    fn who_asks_for_a_list_waits_for_two_samples_and_the_loop_does_not() {
         let (inquiry, answered) = inquiry(Request::List);
         let lister = Lister::start().unwrap();
         lister.ask(inquiry);

@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_look_is_no_moment() {
+    fn the_first_sample_is_no_moment() {
         let scene = Scene {
             time_s: 1,
             at: Micros::from_secs(1),

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_daemon_said_serves_later_looks_and_brings_nothing_back_that_has_ended() {
+    fn what_a_daemon_said_serves_later_samples_and_brings_nothing_back_that_has_ended() {
         let (own, ended, unseen) = (connection_view(), connection_view(), connection_view());
         let policy = Some(PolicyNames { send: "abt".to_owned(), receive: "sobas".to_owned() });
         let of = |connections: Vec<ConnectionView>| Listing { connections, ..Listing::default() };

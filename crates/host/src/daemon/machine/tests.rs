@@ -204,7 +204,7 @@ fn what_happens_is_counted_and_told_to_those_who_ask_for_metrics() {
 }
 
 #[test]
-fn the_history_takes_a_look_every_ten_seconds_while_it_tunes() {
+fn the_history_takes_a_sample_every_ten_seconds_while_it_tunes() {
     let mut world = World::tuning(task("abt"));
     world.flows = vec![flow(1, 0), flow(2, 0)];
     let began = world.now;
@@ -431,20 +431,20 @@ fn the_heartbeat_does_not_expire_whatever_a_sample_costs_and_whether_or_not_much
 }
 
 #[test]
-fn expensive_looks_are_rare_while_little_changes_and_come_at_once_where_many_come_or_go() {
+fn expensive_samples_are_rare_while_little_changes_and_come_at_once_where_many_come_or_go() {
     let mut world = World::tuning(task("abt"));
     world.sample_cost = Micros::from_millis(100);
     world.flows = (0..40).map(|cookie| flow(cookie, 0)).collect();
-    let mut looks_in_a_minute = |turnover| {
+    let mut samples_in_a_minute = |turnover| {
         world.turnover = turnover;
         world.run(history::INTERVAL);
         let before = world.shares.len();
         world.run(MINUTE);
         world.shares.len() - before
     };
-    assert_eq!(looks_in_a_minute(0), 2);
-    assert_eq!(looks_in_a_minute(2), 2, "two of forty are few");
-    assert!((45..=60).contains(&looks_in_a_minute(3)), "each second");
+    assert_eq!(samples_in_a_minute(0), 2);
+    assert_eq!(samples_in_a_minute(2), 2, "two of forty are few");
+    assert!((45..=60).contains(&samples_in_a_minute(3)), "each second");
 }
 
 #[test]
