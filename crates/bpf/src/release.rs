@@ -31,7 +31,7 @@ const OVERHEAD: u64 = 2;
 const ROUND_TRIPS: u64 = 2;
 /// Number of searches for the processes that hold the sockets: the process that was found may end meanwhile, and the
 /// kernel may refuse a call that it grants a moment later (`ENOMEM`).
-const LOOKS: u32 = 2;
+const SEARCHES: u32 = 2;
 /// The pacing rate without a bound.
 const UNPACED: Rate = Rate(u64::MAX);
 /// The largest value of the window field (RFC 7323).
@@ -187,14 +187,14 @@ pub(crate) fn release_all(entries: &Entries) -> Released {
 pub(crate) fn release_each<Find: FnMut(&FlowState) -> Option<OwnedFd>>(
     mut left: Vec<FlowState>,
     means: Means,
-    mut find_again: impl FnMut() -> Find,
+    mut search: impl FnMut() -> Find,
 ) -> Released {
     let mut result = Released::default();
-    for _ in 0..LOOKS {
+    for _ in 0..SEARCHES {
         if left.is_empty() {
             break;
         }
-        let (mut find, mut kernels) = (find_again(), HashMap::new());
+        let (mut find, mut kernels) = (search(), HashMap::new());
         (result.not_found, result.refused) = (0, 0);
         left.retain(|flow| {
             let released = find(flow).map(|socket| {
@@ -242,7 +242,7 @@ mod tests {
         let flow = FlowState::from_kernel(1, &bw_flow { set_unsent: 131_072, ..bw_flow::default() });
         // Every option fails on a file that is no socket.
         let refuses = || OwnedFd::from(File::open("/dev/null").unwrap());
-        for (refusals, refused) in [(1, 0), (LOOKS, 1)] {
+        for (refusals, refused) in [(1, 0), (SEARCHES, 1)] {
             let mut searches = 0;
             let released = release_each(vec![flow], Means::Plain, || {
                 searches += 1;

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn short_round_trips_count_as_long_as_a_sample() {
+    fn short_round_trips_count_as_long_as_the_time_between_samples() {
         let mut drs = InfoDrs::new(7, Bytes::MAX, INTERVAL);
         let sample = Sample { srtt: Micros(30), mss: Bytes(65_483), ..Sample::default() };
         let shown = drs.sample(Sample { bytes_received: Bytes(5), ..sample }, Micros::ZERO);
