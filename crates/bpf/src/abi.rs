@@ -53,7 +53,7 @@ pub(crate) enum SweptState {
 /// `BW_LAYOUT`: the version of the structures.
 pub(crate) const LAYOUT: u32 = 16;
 
-const _: () = assert!(size_of::<bw_flow>() == 1608);
+const _: () = assert!(size_of::<bw_flow>() == 1648);
 const _: () = assert!(size_of::<bw_config>() == 112);
 const _: () = assert!(size_of::<bw_control>() == 72);
 const _: () = assert!(size_of::<bw_swept>() == 40);

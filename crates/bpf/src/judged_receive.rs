@@ -265,7 +265,15 @@ proptest! {
         let mut config = config(SendRule::Kernel, rule);
         config.max_window = max;
         let mut flow = bw_flow { min_rtt, mss, rcv_mss, rcv_wscale: scale, ..bw_flow::default() };
-        flow.fit_window = bw_fit_window { phase, known, window: known, ..bw_fit_window::default() };
+        flow.fit_window = bw_fit_window {
+            phase,
+            known,
+            start_rate: known,
+            ramp_window: known,
+            most_under_way: known,
+            window: known,
+            ..bw_fit_window::default()
+        };
         rules::begin(&config, &mut flow);
         let mut beside = Beside::new(max, flow.fit_window);
         let mut now = 1_000_000;

@@ -419,7 +419,7 @@ fn phase_with_even_trains(mut state: bw_fit_window) -> u32 {
 /// Trains tell nothing where a round trip has delivered more than 5/4 of their rate.
 #[test]
 fn a_round_trip_that_delivers_far_more_refutes_trains() {
-    let phase = |known| phase_with_even_trains(bw_fit_window { known, ..bw_fit_window::default() });
+    let phase = |start_rate| phase_with_even_trains(bw_fit_window { start_rate, ..bw_fit_window::default() });
     assert_eq!([phase(1_250_000), phase(1_250_001)], [RAMP, START]);
 }
 

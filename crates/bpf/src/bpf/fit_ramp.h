@@ -42,6 +42,12 @@
 /* A train has the rate C' if it differs from it by at most this part; after so many such trains C' is sure. */
 #define BW_FIT_WINDOW_AGREED 16
 #define BW_FIT_WINDOW_SURE 4
+/* A sender paces if a train is slower than C' and lasts for more than this part of T; the ramp then begins at this part of C' T. */
+#define BW_FIT_WINDOW_PACED 4
+#define BW_FIT_WINDOW_HALF 2
+/* Such a second flight has a rate of so many first flights per round trip: four, and what the window grows by meanwhile. */
+#define BW_FIT_WINDOW_PACED_LEAST 3
+#define BW_FIT_WINDOW_PACED_MOST 6
 /* No queue shows if the present round trip is longer than T by this part and this time (us) at most. */
 #define BW_FIT_WINDOW_EMPTY 32
 #define BW_FIT_WINDOW_CLOCK 500
@@ -93,15 +99,19 @@ struct bw_fit_window {
 	__u64 round_bytes;
 	/* Bytes that arrived in the last round trip of the ramp. */
 	__u64 arrived;
-	/*
-	 * R * T when the path was last full. In the start, R in the last round; in the ramp, the window when the round began; beside
-	 * others, the most that was under way.
-	 */
+	/* R * T when the path was last full. */
 	__u64 known;
+	/* In the start: R in the last round. */
+	__u64 start_rate;
+	/* In the ramp: the window when the round trip began, and the time by which C' has to be sure. */
+	__u64 ramp_window;
+	__u64 sure_by;
+	/* Beside others' queue: the most that was under way. */
+	__u64 most_under_way;
 	/* Window and R when the descent began. */
 	__u64 descent_window;
 	__u64 descent_rate;
-	/* Time until which another flow's queue is left alone; in the ramp, the time by which C' has to be sure. */
+	/* Time until which another flow's queue is left alone. */
 	__u64 open_until;
 	__u32 phase;
 	/* Observations of this train. */
@@ -183,6 +193,9 @@ struct bw_fit_window {
 	/* Rounds in a row in which the window was used, did not grow, and no queue counted. The present trial lowers the window. */
 	__u32 still;
 	__u32 lower;
+	/* In the start: a train was far slower than C', so that the sender paces. */
+	__u32 paced;
+	__u32 unused;
 };
 
 struct bw_fit_window_sample {
@@ -446,7 +459,7 @@ BW_FN void bw_fit_window_watch_train(struct bw_fit_window *s, const struct bw_fi
 	/* A delayed acknowledgement may put a pause into a train that is hardly longer than the best one. */
 	if (rate < s->capacity - s->capacity / BW_FIT_WINDOW_SAME && bytes < 2 * s->evidence)
 		return;
-	if (bw_fit_window_is_paced(s, x, rate))
+	if (s->paced || bw_fit_window_is_paced(s, x, rate))
 		return;
 	s->evidence = bytes;
 	s->capacity = rate;
@@ -475,7 +488,7 @@ BW_FN int bw_fit_window_is_evident(const struct bw_fit_window *s, const struct b
 {
 	__u64 other = s->is_present ? s->train_rate : s->former_train_rate, most = s->capacity / BW_FIT_WINDOW_SAME;
 
-	if (!s->capacity || s->bunched || bw_fit_window_is_refuted(s, s->known) || bw_fit_window_is_spread(s, x) || !other ||
+	if (!s->capacity || s->bunched || bw_fit_window_is_refuted(s, s->start_rate) || bw_fit_window_is_spread(s, x) || !other ||
 	    bw_distance(s->capacity, other) > most || bw_distance(s->capacity, s->train_rate) > most ||
 	    bw_fit_window_is_jittery(s, x))
 		return 0;
@@ -506,7 +519,7 @@ BW_FN __u64 bw_fit_window_first(const struct bw_fit_window *s, const struct bw_f
  */
 BW_FN __u64 bw_fit_window_beside(const struct bw_fit_window *s)
 {
-	return s->known + s->known / BW_FIT_WINDOW_OPEN;
+	return s->most_under_way + s->most_under_way / BW_FIT_WINDOW_OPEN;
 }
 
 /* The window where the rule has none of its own. */
@@ -534,10 +547,10 @@ BW_FN void bw_fit_window_begin_ramp(struct bw_fit_window *s, const struct bw_fit
 	s->phase = BW_FIT_RAMP;
 	s->fastest = bw_max(s->fastest, s->capacity);
 	s->faster = 0;
-	s->open_until = x->now + bw_max(BW_FIT_WINDOW_UNSURE_ROUNDS * x->rtt, BW_FIT_WINDOW_UNSURE_TIME);
+	s->sure_by = x->now + bw_max(BW_FIT_WINDOW_UNSURE_ROUNDS * x->rtt, BW_FIT_WINDOW_UNSURE_TIME);
 	s->above = BW_FIT_WINDOW_ABOVE;
 	s->arrived = under_way;
-	s->known = s->window;
+	s->ramp_window = s->window;
 	s->stuck = 0;
 	s->ramp_rounds = 1;
 	s->crowded = 0;
@@ -557,8 +570,8 @@ BW_FN __u64 bw_fit_window_full_rate(struct bw_fit_window *s, const struct bw_fit
 		return 0;
 	rate = bw_rate(bw_less(x->received, s->round_bytes), elapsed);
 	bw_fit_window_begin_round(s, x);
-	if (bw_distance(rate, s->known) > rate / BW_FIT_WINDOW_SAME_RATE) {
-		s->known = rate;
+	if (bw_distance(rate, s->start_rate) > rate / BW_FIT_WINDOW_SAME_RATE) {
+		s->start_rate = rate;
 		s->steady_rtt = bw_max(s->steady_rtt, rtt);
 		return 0;
 	}
@@ -588,6 +601,46 @@ BW_FN void bw_fit_window_start(struct bw_fit_window *s, const struct bw_fit_wind
 	}
 }
 
+/* The rate of the longest train, had it lasted for as much longer as timers of hosts err. */
+BW_FN __u64 bw_fit_window_least_capacity(const struct bw_fit_window *s)
+{
+	__u64 evidence = bw_min(s->evidence, BW_MOST_BYTES);
+
+	return bw_rate(evidence, evidence * 1000000 / bw_max(s->capacity, 1) + BW_FIT_CLOCK);
+}
+
+/*
+ * A train, up to the last sample, has as much payload as that of C', is far slower, and lasts for a good part of a round trip. The
+ * sender has spread it, as a TCP does that paces: its first flight alone is a burst, whose train is all that tells C, and the second
+ * one, which is twice as long, has the rate of two windows per round trip. Jitter spreads flights to any rate.
+ */
+BW_FN int bw_fit_window_is_slow_train(const struct bw_fit_window *s, const struct bw_fit_window_sample *x)
+{
+	__u64 bytes = bw_less(s->last_bytes, s->train_bytes), time = bw_less(s->last_at, s->train_at);
+	__u64 rate = bw_rate(bytes, time), trip = bw_fit_window_held(x, rate);
+
+	return s->capacity && s->evidence <= BW_INITIAL_WINDOW * bw_segment(x->mss) && bytes >= s->evidence && time > x->rtt / BW_FIT_WINDOW_PACED &&
+	       rate < s->capacity - s->capacity / BW_FIT_WINDOW_SAME &&
+	       trip >= BW_FIT_WINDOW_PACED_LEAST * s->evidence && trip <= BW_FIT_WINDOW_PACED_MOST * s->evidence;
+}
+
+/*
+ * In the start: begins the ramp where the sender paces. It puts nothing into the queue before its congestion window is half of C' T,
+ * so the ramp may wait until then.
+ */
+BW_FN void bw_fit_window_judge_pacing(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
+{
+	if (s->phase != BW_FIT_START)
+		return;
+	if (!s->paced && bw_fit_window_is_slow_train(s, x)) {
+		s->capacity = bw_fit_window_least_capacity(s);
+		s->paced = 1;
+	}
+	if (s->paced && !s->bunched && !bw_fit_window_is_refuted(s, s->start_rate) && !bw_fit_window_is_jittery(s, x) &&
+	    bw_min(x->drs, BW_MOST_BYTES) * BW_FIT_WINDOW_HALF >= bw_fit_window_held(x, s->capacity))
+		bw_fit_window_begin_ramp(s, x);
+}
+
 /* ---- Ramp ----------------------------------------------------------------------------------------------- */
 
 /*
@@ -598,9 +651,9 @@ BW_FN void bw_fit_window_lengthen(struct bw_fit_window *s, const struct bw_fit_w
 {
 	__u64 most = arrived + 7 * step / 4 + BW_FIT_WINDOW_SEGMENTS * bw_segment(x->mss);
 
-	if (!bw_fit_window_is_delayed(x) || arrived <= s->arrived + s->arrived / BW_FIT_BEYOND || s->known <= most)
+	if (!bw_fit_window_is_delayed(x) || arrived <= s->arrived + s->arrived / BW_FIT_BEYOND || s->ramp_window <= most)
 		return;
-	s->extra = bw_min((s->known - step - arrived) * 1024 / bw_max(arrived, 1), BW_FIT_WINDOW_LONGER);
+	s->extra = bw_min((s->ramp_window - step - arrived) * 1024 / bw_max(arrived, 1), BW_FIT_WINDOW_LONGER);
 }
 
 /* Each round trip of the ramp; 1: the window has grown and what arrives has not, twice: the path is full. */
@@ -618,7 +671,7 @@ BW_FN int bw_fit_window_is_full(struct bw_fit_window *s, const struct bw_fit_win
 		s->stuck = 0;
 	bw_fit_window_lengthen(s, x, arrived, step);
 	s->arrived = arrived;
-	s->known = s->window;
+	s->ramp_window = s->window;
 	s->ramp_rounds++;
 	s->crowded = bw_product(s->capacity, bw_less(x->rcv_rtt, x->rtt)) > 2 * s->window ? s->crowded + 1 : 0;
 	bw_fit_window_begin_round(s, x);
@@ -636,13 +689,13 @@ BW_FN void bw_fit_window_ramp(struct bw_fit_window *s, const struct bw_fit_windo
 		return;
 	}
 	most = s->arrived + s->arrived / 1024 * s->extra + 2 * bw_max(step, bw_segment(x->mss)) + BW_FIT_WINDOW_SEGMENTS * bw_segment(x->mss);
-	if (s->known > step)
-		came = came * bw_min(step, 1ULL << 32) / s->known;
+	if (s->ramp_window > step)
+		came = came * bw_min(step, 1ULL << 32) / s->ramp_window;
 	bw_fit_window_set(s, bw_max(s->window, bw_min(s->window + came, most)), x);
 	if (s->window >= roof)
 		bw_fit_window_enter_follow(s, x, s->capacity);
 }
 
-_Static_assert(sizeof(struct bw_fit_window) == 352, "the Rust twin has 352 bytes");
+_Static_assert(sizeof(struct bw_fit_window) == 392, "the Rust twin has 392 bytes");
 
 #endif

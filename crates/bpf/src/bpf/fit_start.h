@@ -7,6 +7,15 @@
 
 #include "fit_state.h"
 
+/*
+ * Whether TCP paces from the start: the first flight alone leaves as a burst, later ones are spread over half a round trip. Then
+ * acknowledgements set nothing free at once, so that few of them are seen, at distances that tell nothing.
+ */
+BW_FN int bw_fit_is_paced_start(const struct bw_fit *s, const struct bw_fit_sample *x)
+{
+	return x->paced && !s->roof;
+}
+
 /* Begins a train at the time `at` (us), when `segments` had been delivered in total. */
 BW_FN void bw_fit_begin_train(struct bw_fit *s, __u64 at, __u32 segments)
 {
@@ -24,15 +33,19 @@ BW_FN __u64 bw_fit_distance(const struct bw_fit *s)
 
 /*
  * Whether the gap before this sample is a pause, which ends the train: more than four times the mean distance and 1 ms.
- * Before there is a mean: more than T / 8 and 3 ms, which is less than the delay of a delayed acknowledgement.
+ * Before there is a mean: more than T / 8 and 3 ms, which is less than the delay of a delayed acknowledgement. Where few
+ * acknowledgements are seen, distances are those of segments.
  */
 BW_FN int bw_fit_is_pause(const struct bw_fit *s, const struct bw_fit_sample *x)
 {
-	__u64 gap = x->now - s->last_at;
+	__u64 gap = x->now - s->last_at, distance = bw_fit_distance(s);
+	__u32 segments = s->last_segments - s->train_segments;
 
 	if (s->observed < BW_FIT_OBSERVED)
 		return gap > x->min_rtt / 8 + 3000;
-	return gap > 4 * bw_fit_distance(s) + 1000;
+	if (bw_fit_is_paced_start(s, x))
+		distance = (s->last_at - s->train_at) * (x->delivered - s->last_segments) / bw_max(segments, 1);
+	return gap > 4 * distance + 1000;
 }
 
 /*
@@ -46,28 +59,48 @@ BW_FN int bw_fit_begins_late(const struct bw_fit *s, const struct bw_fit_sample 
 	return gap > 4 * distance + BW_FIT_BUNCH || (s->observed == 1 && distance > 4 * gap + BW_FIT_BUNCH);
 }
 
-/* Takes a sample into the present train. C' is the rate of the train with the most segments so far. */
+/* Returns the congestion window in bytes. */
+BW_FN __u64 bw_fit_cwnd(const struct bw_fit_sample *x)
+{
+	return bw_min(x->cwnd, 1 << 24) * bw_segment(x->mss);
+}
+
+/* Whether a train's `rate` may be TCP's own pacing rate instead of the path's: it is slower than 9/4 cwnd / T. */
+BW_FN int bw_fit_is_own_rate(const struct bw_fit_sample *x, __u64 rate)
+{
+	return x->paced && x->cwnd > BW_FIT_BURST && bw_product(rate, x->min_rtt) * 4 < bw_fit_cwnd(x) * BW_FIT_PACED;
+}
+
+/*
+ * Takes a sample into the present train. C' is the rate of the train with the most segments so far, of those that were not
+ * spread by TCP itself.
+ */
 BW_FN void bw_fit_watch_train(struct bw_fit *s, const struct bw_fit_sample *x)
 {
+	int is_paced = bw_fit_is_paced_start(s, x), is_late;
 	__u32 segments;
-	int is_late;
+	__u64 rate;
 
 	if (!s->train_at || bw_fit_is_pause(s, x)) {
 		bw_fit_begin_train(s, x->now, x->delivered);
 		return;
 	}
-	if (bw_fit_begins_late(s, x))
+	if (!is_paced && bw_fit_begins_late(s, x))
 		bw_fit_begin_train(s, s->last_at, s->last_segments);
-	if (x->now - s->last_at > s->gap) {
+	/* A distance with many segments is none of theirs: not each acknowledgement was seen. */
+	if (x->now - s->last_at > s->gap && (!is_paced || x->delivered - s->last_segments <= BW_FIT_OBSERVED)) {
 		s->gap = bw_min(x->now - s->last_at, BW_LONGEST);
 		s->gap_segments = x->delivered - s->last_segments;
 	}
 	/* In the gap that a stalled host leaves, the rate is too low: wait until the held segments have arrived. */
-	is_late = s->observed >= BW_FIT_OBSERVED && x->now - s->last_at > 2 * bw_fit_distance(s);
+	is_late = !is_paced && s->observed >= BW_FIT_OBSERVED && x->now - s->last_at > 2 * bw_fit_distance(s);
 	s->observed++;
 	segments = x->delivered - s->train_segments;
-	if (is_late || segments < BW_FIT_TRAIN || s->observed < BW_FIT_OBSERVED || segments < s->evidence ||
-	    x->now - s->train_at < BW_FIT_SHORTEST_TRAIN)
+	if (is_late || segments < BW_FIT_TRAIN || (!is_paced && s->observed < BW_FIT_OBSERVED) || segments < s->evidence ||
+	    x->now - s->train_at + (is_paced ? BW_FIT_CLOCK : 0) < BW_FIT_SHORTEST_TRAIN)
+		return;
+	rate = bw_fit_rate(x, segments, x->now - s->train_at);
+	if (bw_fit_is_own_rate(x, rate))
 		return;
 	if (s->evidence_at != s->train_at) {
 		s->former_rate = s->capacity;
@@ -76,7 +109,7 @@ BW_FN void bw_fit_watch_train(struct bw_fit *s, const struct bw_fit_sample *x)
 	}
 	s->evidence = segments;
 	s->train_time = bw_min(x->now - s->train_at, BW_LONGEST);
-	s->capacity = bw_fit_rate(x, segments, s->train_time);
+	s->capacity = rate;
 	s->bunched = bw_fit_is_bunched(segments, s->train_time, s->gap_segments, s->gap);
 }
 
@@ -113,12 +146,6 @@ BW_FN int bw_fit_watch_rate(struct bw_fit *s, const struct bw_fit_sample *x)
 	return 1;
 }
 
-/* Returns the congestion window in bytes. */
-BW_FN __u64 bw_fit_cwnd(const struct bw_fit_sample *x)
-{
-	return bw_min(x->cwnd, 1 << 24) * bw_segment(x->mss);
-}
-
 /*
  * Whether 5/8 to 9/8 of the congestion window are delivered in a round trip: slow start alone delivers half, a burst
  * more.
@@ -150,12 +177,6 @@ BW_FN int bw_fit_is_full(const struct bw_fit *s, const struct bw_fit_sample *x)
 		       queue > (s->floor <= bw_fit_jitter(x->min_rtt) ? s->floor : 0) + 2 * bw_fit_threshold(x);
 	return queue > x->min_rtt / 4 + 2000 && queue > s->steady_queue + x->srtt / BW_FIT_LONGER &&
 	       bw_fit_delivers_window(s, x);
-}
-
-/* Whether C' may be TCP's own pacing rate instead of the path's: the train is slower than 9/4 cwnd / T. */
-BW_FN int bw_fit_is_own_rate(const struct bw_fit *s, const struct bw_fit_sample *x)
-{
-	return x->paced && x->cwnd > BW_FIT_BURST && bw_product(s->capacity, x->min_rtt) * 4 < bw_fit_cwnd(x) * BW_FIT_PACED;
 }
 
 /*
@@ -218,11 +239,16 @@ BW_FN int bw_fit_is_evident(const struct bw_fit *s, const struct bw_fit_sample *
 	__u64 window = bw_fit_cwnd(x), product = bw_product(s->capacity, x->min_rtt);
 	__u64 time = s->train_time;
 
+	/* The first flight's train is all that there will be. Flights put nothing into the queue until they are as fast as the path. */
+	if (bw_fit_is_paced_start(s, x))
+		return s->capacity && !s->bunched && !bw_fit_is_contradicted(s) && !bw_fit_is_refuted(s) &&
+		       window * BW_FIT_LATER >= product;
+
 	/* Two trains of the same rate confirm each other: together they count 5/4 of their time. */
 	if (s->former_rate && bw_distance(s->capacity, s->former_rate) <= s->capacity / BW_FIT_AGREED)
 		time = (time + s->former_time) * 5 / 4;
 	if (!s->capacity || !bw_fit_is_whole(s, x) || bw_fit_is_alone(s, x) || bw_fit_is_contradicted(s) ||
-	    bw_fit_is_refuted(s) || bw_fit_is_own_rate(s, x))
+	    bw_fit_is_refuted(s) || bw_fit_is_own_rate(x, s->capacity))
 		return 0;
 	if (time >= BW_FIT_LONG_TRAIN)
 		return window * BW_FIT_SOON >= product;
@@ -264,6 +290,12 @@ BW_FN void bw_fit_begin_ramp(struct bw_fit *s, const struct bw_fit_sample *x, __
 	bw_fit_set_first(s, x, rate);
 }
 
+/* Returns the rate of the longest train if it has lasted for as much longer as clocks and the hosts' timers err. */
+BW_FN __u64 bw_fit_least_capacity(const struct bw_fit *s, const struct bw_fit_sample *x)
+{
+	return bw_fit_rate(x, s->evidence, s->train_time + BW_FIT_CLOCK);
+}
+
 /*
  * Begins the ramp once C' is evident. If flights would overflow a short queue before that, a first roof paces them, and
  * the ramp begins a round trip later: until then the bursts that were sent before are still measured.
@@ -275,6 +307,8 @@ BW_FN void bw_fit_end_start(struct bw_fit *s, const struct bw_fit_sample *x)
 	if (!s->roof && bw_fit_is_jittery(s, x))
 		return;
 	if (bw_fit_is_evident(s, x)) {
+		if (bw_fit_is_paced_start(s, x))
+			s->capacity = bw_fit_least_capacity(s, x);
 		bw_fit_begin_ramp(s, x, s->capacity);
 	} else if (!s->roof && bw_fit_is_late(s, x)) {
 		s->round_at = x->now;

@@ -175,7 +175,7 @@ BW_FN void bw_fit_window_open(struct bw_fit_window *s, const struct bw_fit_windo
 	s->hold = bw_fit_next_hold(s->hold);
 	s->phase = BW_FIT_OPEN;
 	s->open_until = x->now + s->hold;
-	s->known = bw_max(s->window, s->descent_window);
+	s->most_under_way = bw_max(s->window, s->descent_window);
 	s->anchor_window = s->window;
 	s->anchor_rate = s->mean_rate;
 	s->window = 0;

@@ -199,7 +199,7 @@ BW_FN void bw_fit_window_rest(struct bw_fit_window *s, const struct bw_fit_windo
 	/* The receiver's estimate may be of the shortest round trips alone. */
 	grown = bw_min(rate * 1024 / bw_max(s->anchor_rate, 1), BW_FIT_WINDOW_MOST_GROWN);
 	under_way = bw_max(bw_product(rate, bw_fit_window_round_trip(x)), s->anchor_window / 1024 * grown);
-	s->known = bw_max(s->known, under_way);
+	s->most_under_way = bw_max(s->most_under_way, under_way);
 	if (x->now >= s->open_until) {
 		bw_fit_window_enter_follow(s, x, rate);
 		/* A window that fell to the target at once would cost most of a share of others' queue. */
@@ -225,7 +225,7 @@ BW_FN int bw_fit_window_is_doubtful(const struct bw_fit_window *s, const struct 
 		return 1;
 	if (x->out_of_order || bw_fit_window_is_sure(s))
 		return 0;
-	return s->faster >= BW_FIT_WINDOW_CONTRADICTED || (x->now > s->open_until && bw_fit_window_is_delayed(x));
+	return s->faster >= BW_FIT_WINDOW_CONTRADICTED || (x->now > s->sure_by && bw_fit_window_is_delayed(x));
 }
 
 /* Leaves the window open, from what arrives now. */
@@ -327,7 +327,7 @@ BW_FN int bw_fit_window_watch(struct bw_fit_window *s, const struct bw_fit_windo
 	return 1;
 }
 
-/* Second, the start and the ramp. Third to fifth: bw_fit_window_end_round(), _judge() and _follow(). */
+/* Second, bw_fit_window_judge_pacing(); third, the start and the ramp. Fourth to sixth: bw_fit_window_end_round(), _judge() and _follow(). */
 BW_FN void bw_fit_window_go_on(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
 	if (s->phase == BW_FIT_START)
@@ -339,7 +339,7 @@ BW_FN void bw_fit_window_go_on(struct bw_fit_window *s, const struct bw_fit_wind
 }
 
 /*
- * Sixth, the window to advertise (payload). What waits behind a hole is not under way any more, so the window is larger by that;
+ * Seventh, the window to advertise (payload). What waits behind a hole is not under way any more, so the window is larger by that;
  * by twice its size at most, so that a peer that never fills the hole does not fill the memory.
  */
 BW_FN __u64 bw_fit_window_offer(const struct bw_fit_window *s, const struct bw_fit_window_sample *x)

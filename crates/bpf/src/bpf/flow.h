@@ -284,7 +284,7 @@ struct bw_request {
 	__u32 unused;
 };
 
-_Static_assert(sizeof(struct bw_flow) == 1608, "the Rust twin has 1608 bytes");
+_Static_assert(sizeof(struct bw_flow) == 1648, "the Rust twin has 1648 bytes");
 _Static_assert(sizeof(struct bw_config) == 112, "the Rust twin has 112 bytes");
 _Static_assert(sizeof(struct bw_control) == 72, "the Rust twin has 72 bytes");
 _Static_assert(sizeof(struct bw_order) == 16, "the Rust twin has 16 bytes");

@@ -68,6 +68,15 @@ __noinline int fit_watch(__u64 cookie, __u64 now, __u64 drs)
 	return f ? bw_fit_part_watch(&config, f, now, drs) : 0;
 }
 
+__noinline int fit_judge_pacing(__u64 cookie, __u64 now, __u64 drs)
+{
+	struct bw_flow *f = bpf_map_lookup_elem(&flows, &cookie);
+
+	if (f)
+		bw_fit_part_judge_pacing(&config, f, now, drs);
+	return 0;
+}
+
 __noinline int fit_go_on(__u64 cookie, __u64 now, __u64 drs)
 {
 	struct bw_flow *f = bpf_map_lookup_elem(&flows, &cookie);
@@ -139,6 +148,8 @@ static __u64 receive_window(const struct bw_flow *f, __u64 cookie, __u64 now)
 	drs = drs_window(cookie, now);
 	if (config.receive_rule == BW_RECEIVE_FIT) {
 		if (fit_watch(cookie, now, drs)) {
+			if (f->fit_window.phase == BW_FIT_START)
+				fit_judge_pacing(cookie, now, drs);
 			fit_go_on(cookie, now, drs);
 			seen = fit_end_round(cookie, now, drs);
 			if (seen && fit_judge(cookie, now, drs, seen > 1))

@@ -206,11 +206,16 @@ BW_FN void bw_observe_fit(const volatile struct bw_config *c, struct bw_flow *f,
 #define BW_FIT_LONGEST_START 8192
 #define BW_FIT_RECEIVER 256
 
-/* Whether fit needs a sample at each acknowledgement. */
+/*
+ * Whether fit needs a sample at each acknowledgement. An application may choose its congestion control when it has connected, and
+ * even sent a little (iperf3 -C does).
+ */
 BW_FN int bw_is_fit_watching(const struct bw_flow *f)
 {
-	if (f->min_rtt < BW_FIT_SHORTEST || f->congestion_control == BW_CC_OTHER)
+	if (f->min_rtt < BW_FIT_SHORTEST)
 		return 0;
+	if (f->congestion_control == BW_CC_OTHER)
+		return f->delivered_segs < BW_FIT_TRAIN;
 	return bw_fit_is_starting(&f->fit) && f->delivered_segs < BW_FIT_LONGEST_START && f->segs_in < BW_FIT_RECEIVER;
 }
 
@@ -390,6 +395,14 @@ BW_FN int bw_fit_part_watch(const volatile struct bw_config *c, struct bw_flow *
 	return bw_fit_window_watch(&f->fit_window, &x);
 }
 
+BW_FN void bw_fit_part_judge_pacing(const volatile struct bw_config *c, struct bw_flow *f, __u64 now, __u64 drs)
+{
+	struct bw_fit_window_sample x;
+
+	bw_fit_window_sample_of(&x, c, f, now, drs);
+	bw_fit_window_judge_pacing(&f->fit_window, &x);
+}
+
 BW_FN void bw_fit_part_go_on(const volatile struct bw_config *c, struct bw_flow *f, __u64 now, __u64 drs)
 {
 	struct bw_fit_window_sample x;
@@ -442,6 +455,7 @@ BW_FN __u64 bw_decide_window(const volatile struct bw_config *c, struct bw_flow 
 	drs = bw_decide_drs(c, f, now);
 	if (c->receive_rule == BW_RECEIVE_FIT) {
 		if (bw_fit_part_watch(c, f, now, drs)) {
+			bw_fit_part_judge_pacing(c, f, now, drs);
 			bw_fit_part_go_on(c, f, now, drs);
 			seen = bw_fit_part_end_round(c, f, now, drs);
 			if (seen && bw_fit_part_judge(c, f, now, drs, seen > 1))

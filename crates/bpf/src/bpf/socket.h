@@ -50,7 +50,10 @@ static __u32 congestion_control(const struct tcp_sock *tp)
 	return BW_CC_OTHER;
 }
 
-/* The part of a sample that fit needs at each acknowledgement. */
+/*
+ * The part of a sample that fit needs at each acknowledgement. An application may choose its congestion control when it has
+ * connected already.
+ */
 static void sample_window(struct bw_flow *f, const struct tcp_sock *tp)
 {
 	f->cwnd = tp->snd_cwnd;
@@ -62,6 +65,8 @@ static void sample_window(struct bw_flow *f, const struct tcp_sock *tp)
 	f->delivered_segs = tp->delivered;
 	f->app_limited = BPF_CORE_READ_BITFIELD(tp, rate_app_limited);
 	f->paced = tp->inet_conn.icsk_inet.sk.sk_pacing_status;
+	if (config.send_rule > BW_SEND_FIXED)
+		f->congestion_control = congestion_control(tp);
 }
 
 /* Fills the record from the socket; now: us. */
@@ -86,8 +91,6 @@ static void sample(struct bw_flow *f, struct tcp_sock *tp, __u64 now)
 	/* __tcp_set_rto(), in microseconds. */
 	if (config.send_rule >= BW_SEND_SABT)
 		f->rto = f->srtt + tp->rttvar_us;
-	if (config.send_rule > BW_SEND_FIXED)
-		f->congestion_control = congestion_control(tp);
 	f->sndbuf = sk->sk_sndbuf;
 	f->rcvbuf = sk->sk_rcvbuf;
 	f->last_buffer = last_buffer(sk, tp);
