@@ -97,6 +97,7 @@ impl Model {
         flow.delivered_segs = sample.segs_delivered.max(sample.bytes_acked.0 / mss.0) as u32;
         flow.app_limited = sample.app_limited.into();
         flow.congestion_control = number_of(sample.congestion_control);
+        flow.paced = sample.paced.into();
         flow.rcv_wnd = word(sample.rcv_wnd.0);
         flow.sndbuf = word(sample.sndbuf.0.saturating_mul(OVERHEAD));
         flow.send_queued = word(sample.send_queued.0.saturating_mul(OVERHEAD));

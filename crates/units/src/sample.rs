@@ -41,6 +41,9 @@ pub struct Sample {
     pub loss_events: Option<u64>,
     /// The sender's response to a loss.
     pub congestion_control: CongestionControl,
+    /// TCP itself paces, whatever the congestion control is (`sk_pacing_status`): after the first flight nothing leaves
+    /// as a burst. `false`: it does not, or the source does not know.
+    pub paced: bool,
     /// Bytes acknowledged (`tcpi_bytes_acked`).
     pub bytes_acked: Bytes,
     /// Segments delivered since the connection began, those acknowledged selectively included.

@@ -45,9 +45,17 @@
 /* A sender paces if a train is slower than C' and lasts for more than this part of T; the ramp then begins at this part of C' T. */
 #define BW_FIT_WINDOW_PACED 4
 #define BW_FIT_WINDOW_HALF 2
-/* Such a second flight has a rate of so many first flights per round trip: four, and what the window grows by meanwhile. */
+/*
+ * Such a second flight has a rate of so many trains of the first one per round trip: of four to five flights, of which a train may have
+ * half.
+ */
 #define BW_FIT_WINDOW_PACED_LEAST 3
-#define BW_FIT_WINDOW_PACED_MOST 6
+#define BW_FIT_WINDOW_PACED_MOST 9
+/*
+ * The first flight's train has this many segments after those that its host passed on first. Others tell more, and take its place; only
+ * where the sender paces there are none.
+ */
+#define BW_FIT_WINDOW_TRAIN 5
 /* No queue shows if the present round trip is longer than T by this part and this time (us) at most. */
 #define BW_FIT_WINDOW_EMPTY 32
 #define BW_FIT_WINDOW_CLOCK 500
@@ -374,10 +382,10 @@ BW_FN int bw_fit_window_is_jittery(const struct bw_fit_window *s, const struct b
 	return bw_fit_has_jitter(bw_less(x->rcv_rtt, x->rtt), time, s->first_rtt, x->rtt);
 }
 
-/* The train is long enough to tell a rate. */
-BW_FN int bw_fit_window_is_train(const struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 bytes)
+/* The train is long enough to tell a rate: it has `segments` after its first observation. */
+BW_FN int bw_fit_window_is_train(const struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 bytes, __u64 segments)
 {
-	return s->observed >= BW_FIT_OBSERVED && bytes >= BW_FIT_TRAIN * bw_segment(x->mss);
+	return s->observed >= BW_FIT_OBSERVED && bytes >= segments * bw_segment(x->mss);
 }
 
 /* Counts the train up to the last sample, if it tells a rate: whether that is C', and, in the ramp, whether it is faster. */
@@ -386,7 +394,7 @@ BW_FN void bw_fit_window_count_train(struct bw_fit_window *s, const struct bw_fi
 	__u64 bytes = bw_less(s->last_bytes, s->train_bytes), rate;
 	int is_faster;
 
-	if (!bw_fit_window_is_train(s, x, bytes))
+	if (!bw_fit_window_is_train(s, x, bytes, BW_FIT_TRAIN))
 		return;
 	rate = bw_rate(bytes, bw_less(s->last_at, s->train_at));
 	is_faster = s->phase == BW_FIT_RAMP && rate > s->fastest + s->fastest / BW_FIT_WINDOW_SAME;
@@ -453,11 +461,12 @@ BW_FN void bw_fit_window_watch_train(struct bw_fit_window *s, const struct bw_fi
 	}
 	bytes = bw_less(x->received, s->train_bytes);
 	time = bw_less(x->now, s->train_at);
-	if (!bw_fit_window_is_train(s, x, bytes) || bytes < s->evidence || time > x->rtt / 2)
+	if (!bw_fit_window_is_train(s, x, bytes, BW_FIT_WINDOW_TRAIN) || bytes < s->evidence || time > x->rtt / 2)
 		return;
 	rate = bw_rate(bytes, time);
 	/* A delayed acknowledgement may put a pause into a train that is hardly longer than the best one. */
-	if (rate < s->capacity - s->capacity / BW_FIT_WINDOW_SAME && bytes < 2 * s->evidence)
+	if (rate < s->capacity - s->capacity / BW_FIT_WINDOW_SAME && bytes < 2 * s->evidence &&
+	    s->evidence >= BW_FIT_TRAIN * bw_segment(x->mss))
 		return;
 	if (s->paced || bw_fit_window_is_paced(s, x, rate))
 		return;

@@ -16,6 +16,7 @@ mod sockets;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
+use std::num::NonZeroU32;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
@@ -284,7 +285,9 @@ impl UserEngine {
         let moved = record::moved(&watched.one) != watched.flow.moved;
         self.sizing(watched, &socket).sample(at);
         let rtt = if watched.flow.srtt == 0 { watched.flow.rcv_rtt } else { watched.flow.srtt };
-        watched.schedule.sampled(at, moved, rtt.into(), rules::is_fit_timing(&self.config, &watched.flow));
+        let shortest = rtt.min(NonZeroU32::new(watched.flow.min_rtt).map_or(u32::MAX, NonZeroU32::get));
+        let trains = rules::is_fit_timing(&self.config, &watched.flow).then(|| shortest.into());
+        watched.schedule.sampled(at, moved, rtt.into(), trains);
         // fit's window grows by what arrives behind holes.
         if watched.flow.arrivals.behind > 0 {
             watched.schedule.hasten(at);

@@ -13,6 +13,7 @@ mod hystart;
 mod jittery;
 mod outcome;
 mod paths;
+mod paced;
 mod pauses;
 mod probes;
 mod receiver;

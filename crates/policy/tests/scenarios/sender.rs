@@ -17,6 +17,8 @@ use crate::receiver::Ack;
 pub(crate) const MSS: u64 = 1_448;
 /// Number of duplicates that show a loss.
 const DUPLICATES: u64 = 3;
+/// Segments that leave at once where TCP paces from the start.
+const INITIAL_FLIGHT: u64 = 10;
 const MINIMUM_RTO: Nanos = Nanos::from_millis(200);
 const INITIAL_RTO: Nanos = Nanos::from_secs(1);
 const MAXIMUM_RTO: Nanos = Nanos::from_secs(120);
@@ -80,6 +82,10 @@ pub(crate) struct Sender {
     may_pace_itself: bool,
     paces_itself: bool,
     paced_until: Nanos,
+    /// Whether TCP has paced from the first segment on, as where `fq` is the queueing discipline, or where an application
+    /// has left BBR when it had connected; segments that may still leave in the present burst.
+    paced_from_start: bool,
+    burst: u64,
     srtt: Option<Nanos>,
     rttvar: Nanos,
     min_rtt: Nanos,
@@ -121,6 +127,8 @@ impl Sender {
             may_pace_itself: false,
             paces_itself: false,
             paced_until: Nanos::ZERO,
+            paced_from_start: false,
+            burst: 0,
             srtt: None,
             rttvar: Nanos::ZERO,
             min_rtt: rtt,
@@ -158,6 +166,11 @@ impl Sender {
     /// Makes TCP pace by itself once a rate has been set.
     pub(crate) fn pacing_itself(self) -> Self {
         Self { may_pace_itself: true, ..self }
+    }
+
+    /// Makes TCP pace from the start.
+    pub(crate) fn pacing_from_start(self) -> Self {
+        Self { may_pace_itself: true, paces_itself: true, paced_from_start: true, ..self }
     }
 
     /// Adds HyStart: CUBIC leaves slow start early.
@@ -231,12 +244,12 @@ impl Sender {
             return None;
         }
         if let Some(rate) = self.pace() {
-            if now < self.paced_until {
+            if now < self.paced_until && self.burst == 0 {
                 self.validate_window(false);
                 return None;
             }
-            let gap = Nanos((u128::from(MSS) * 1_000_000_000 / u128::from(rate)) as u64);
-            self.paced_until = Nanos(self.paced_until.max(now).0 + gap.0);
+            let gap = (u128::from(MSS) * 1_000_000_000 / u128::from(rate)) as u64;
+            self.paced_until = self.after_pace(now, gap, rate);
         }
         self.order += 1;
         let record =
@@ -259,6 +272,24 @@ impl Sender {
         self.peak_flight = self.peak_flight.max((self.next - self.una) * MSS);
         self.timer.get_or_insert(Nanos(now.0 + self.rto.0));
         Some(Transmission { seq, sent: now, echo: self.echo })
+    }
+
+    /// Returns when the next segment may leave, `gap` nanoseconds apart at `rate`. From the start, Linux lets the first ten
+    /// segments go at once (`tcp_update_skb_after_send`), and later as many as the rate gives in a millisecond, two at
+    /// least (`tcp_tso_autosize`).
+    fn after_pace(&mut self, now: Nanos, gap: u64, rate: u64) -> Nanos {
+        if !self.paced_from_start {
+            return Nanos(self.paced_until.max(now).0 + gap);
+        }
+        if self.segs_out < INITIAL_FLIGHT {
+            return self.paced_until;
+        }
+        if self.burst > 0 {
+            self.burst -= 1;
+            return self.paced_until;
+        }
+        self.burst = (rate / 1_000 / MSS).max(2) - 1;
+        Nanos(self.paced_until.max(now).0 + (self.burst + 1) * gap)
     }
 
     /// Linux's `tcp_rate_check_app_limited`, called when the application writes: the sender is application-limited if
@@ -471,6 +502,7 @@ impl Sender {
                 Algorithm::Reno => CongestionControl::Reno,
                 Algorithm::Cubic => CongestionControl::Cubic,
             },
+            paced: self.paced_from_start,
             bytes_acked: Bytes(self.una * MSS),
             segs_delivered: self.delivered,
             app_limited: self.app_limited_until.is_some(),

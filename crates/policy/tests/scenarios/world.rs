@@ -169,6 +169,11 @@ impl World {
         Self { sender: self.sender.pacing_itself(), ..self }
     }
 
+    /// Makes the sender's TCP pace from the start.
+    pub(crate) fn pacing_from_start(self) -> Self {
+        Self { sender: self.sender.pacing_from_start(), ..self }
+    }
+
     /// Makes the sender's TCP that of a default Linux: it paces once a rate has been set, and CUBIC has HyStart.
     pub(crate) fn like_linux(self) -> Self {
         let held_eighths = if self.is_engine { 5 } else { 8 };
