@@ -470,13 +470,17 @@ fn fit_times_trains_of_the_start_alone() {
         ..bw_flow::default()
     };
     assert!(timing(&sends, &sender));
+    assert!(
+        timing(&sends, &bw_flow { congestion_control: 0, delivered_segs: 6, ..sender }),
+        "CUBIC may yet be chosen"
+    );
     assert!(!timing(&config(SendRule::Abt, ReceiveRule::Drs), &sender));
     let mut follows = sender;
     follows.fit.phase = 2;
     for (what, other) in [
         ("too few segments", bw_flow { segs_out: 6, ..sender }),
         ("too near", bw_flow { min_rtt: 1_999, ..sender }),
-        ("it paces itself", bw_flow { congestion_control: 0, ..sender }),
+        ("it paces itself", bw_flow { congestion_control: 0, delivered_segs: 7, ..sender }),
         ("a long start", bw_flow { delivered_segs: 8_192, ..sender }),
         ("a receiver", bw_flow { segs_in: 256, ..sender }),
         ("after the start", follows),

@@ -113,6 +113,33 @@ fn a_first_train_that_jitter_may_have_spread_gives_a_roof_later() {
     assert_eq!([roof(3_999, 4), roof(3_999, 5), roof(4_000, 9), roof(4_000, 10)], [0, first, 0, first]);
 }
 
+/// A start where TCP paces, after these samples: time (us), segments delivered, congestion window.
+fn after_paced(samples: &[(u64, u32, u64)]) -> bw_fit {
+    let mut state = bw_fit::default();
+    for &(at, delivered, cwnd) in samples {
+        observe(&mut state, &Sample { now: NOW + at, paced: 1, ..sample(cwnd, delivered) });
+    }
+    state
+}
+
+/// Where TCP paces, the first flight alone is a burst; acknowledgements set nothing free at once, so few of them are seen. Nine
+/// segments in 1.1 ms give a roof at an eighth of the product, as if they had taken 0.15 ms longer. Later flights have TCP's own
+/// rate, and a pause of a host in the first one would show in single segments.
+#[test]
+fn a_paced_start_takes_the_rate_of_its_first_flight() {
+    let first = [(0, 1, 11), (1_100, 10, 20)];
+    let second: Vec<_> = (0..11)
+        .map(|pair| (40_000 + u64::from(pair) * 2_000, 12 + 2 * pair, 22 + 2 * u64::from(pair)))
+        .collect();
+    let rate = |us| 9 * MSS * 1_000_000 / us;
+    let before = after_paced(&[&first, &second[..10]].concat());
+    assert_eq!((before.phase, before.roof, before.capacity), (START, 0, rate(1_100)));
+    let ramp = after_paced(&[&first, &second[..]].concat());
+    assert_eq!((ramp.phase, ramp.roof), (RAMP, rate(1_250) / 16 * 15));
+    let paused = [(0, 1, 11), (120, 2, 12), (240, 3, 13), (360, 4, 14), (3_900, 5, 15), (4_400, 10, 20)];
+    assert_eq!(after_paced(&[&paused, &second[..]].concat()).phase, START);
+}
+
 /// A round of 100 ms that has used a roof of `RATE`, and ends with this delay beyond `T` and two segments, us.
 fn delayed(state: bw_fit, delay: u64) -> bw_fit {
     let began = NOW - 100_000;

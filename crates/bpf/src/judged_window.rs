@@ -381,6 +381,11 @@ proptest! {
 /// Feeds trains to a start on a path of 40 ms, one each round trip, whose present lengths are `rcv_rtts` (us; the last one
 /// stays). A train is the distances (us) between its pairs of segments.
 fn after_trains(rcv_rtts: &[u64], trains: &[&[u64]]) -> bw_fit_window {
+    after_trains_with(40_000, rcv_rtts, trains)
+}
+
+/// The same with this window of DRS's.
+fn after_trains_with(drs: u64, rcv_rtts: &[u64], trains: &[&[u64]]) -> bw_fit_window {
     let (mut state, mut now, mut received) = (bw_fit_window::default(), 1_000_000, 0);
     for (number, train) in trains.iter().enumerate() {
         let rcv_rtt = rcv_rtts[number.min(rcv_rtts.len() - 1)];
@@ -390,7 +395,7 @@ fn after_trains(rcv_rtts: &[u64], trains: &[&[u64]]) -> bw_fit_window {
             received += 2 * MSS;
             let base =
                 Sample { now, received, mss: MSS, rtt: 40_000, rcv_rtt, max: MAX, ..Sample::default() };
-            observe(&mut state, &Sample { drs: 40_000, largest: 20_000, ..base });
+            observe(&mut state, &Sample { drs, largest: drs / 2, ..base });
         }
         now = began + 40_000;
     }
@@ -405,6 +410,20 @@ fn a_ramp_begins_with_two_even_trains_of_the_same_rate() {
     assert_eq!(after_trains(&[40_000], &[&even, &slower]).phase, START);
     assert_eq!(after_trains(&[40_000], &[&even, &even]).phase, RAMP);
     assert_eq!(after_trains(&[40_000], &[&bunched, &bunched, &bunched]).phase, START);
+}
+
+/// A sender that paces is known by its second flight: twice the first, over half a round trip. The ramp then begins at half of C' T, and
+/// C' is that of the first flight, had it taken 0.15 ms longer. Flights that jitter has spread have other rates.
+#[test]
+fn a_sender_that_paces_is_known_by_its_second_flight() {
+    let (first, second, slower) = ([240; 4], [2_000; 9], [4_000; 5]);
+    let capacity = 8 * MSS * 1_000_000 / 1_110;
+    let half = capacity * 40_000 / 2_000_000 + 1;
+    let ramp = after_trains_with(half, &[40_000], &[&first, &second]);
+    assert_eq!((ramp.phase, ramp.capacity), (RAMP, capacity));
+    assert_eq!(after_trains_with(half - 2, &[40_000], &[&first, &second]).phase, START);
+    assert_eq!(after_trains_with(half, &[40_000], &[&first, &slower]).phase, START);
+    assert_eq!(after_trains_with(half, &[60_000], &[&first, &second]).phase, START, "jitter");
 }
 
 /// The phase of a start after two trains of 1 MB/s; `state` has the rest.

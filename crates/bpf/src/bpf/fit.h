@@ -404,16 +404,34 @@ BW_FN int bw_fit_is_starting(const struct bw_fit *s)
 	return s->phase <= BW_FIT_RAMP;
 }
 
-/* Takes a sample and returns the roof, bytes per second; 0: none. */
+/* Whether the rule leaves a connection to the kernel, whatever it does. */
+BW_FN int bw_fit_leaves(const struct bw_fit_sample *x)
+{
+	return !x->min_rtt || x->min_rtt < BW_FIT_SHORTEST || x->paces_itself;
+}
+
+/* Whether segments were delivered since the last sample of the start. */
+BW_FN int bw_fit_is_news(const struct bw_fit *s, const struct bw_fit_sample *x)
+{
+	return !s->last_at || x->delivered != s->last_segments;
+}
+
+/* A sample goes through two parts, which the kernel's verifier proves one by one. First, the train, while the connection starts. */
+BW_FN void bw_fit_watch(struct bw_fit *s, const struct bw_fit_sample *x)
+{
+	if (s->phase == BW_FIT_START && !bw_fit_leaves(x) && bw_fit_is_news(s, x))
+		bw_fit_watch_train(s, x);
+}
+
+/* Second, all else: returns the roof, bytes per second; 0: none. */
 BW_FN __u32 bw_fit_observe(struct bw_fit *s, const struct bw_fit_sample *x)
 {
-	if (!x->min_rtt || x->min_rtt < BW_FIT_SHORTEST || x->paces_itself) {
+	if (bw_fit_leaves(x)) {
 		s->roof = 0;
 		return 0;
 	}
 	if (bw_fit_is_starting(s)) {
-		/* Only a sample with newly delivered segments belongs to a train. */
-		if (s->last_at && x->delivered == s->last_segments)
+		if (!bw_fit_is_news(s, x))
 			return s->roof;
 		bw_fit_start(s, x);
 		s->last_at = x->now;

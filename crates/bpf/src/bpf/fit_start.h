@@ -346,7 +346,7 @@ BW_FN void bw_fit_end_ramp(struct bw_fit *s, const struct bw_fit_sample *x)
 	}
 }
 
-/* Takes a sample in the phases Start and Ramp, and decides when they end. */
+/* Takes a sample in the phases Start and Ramp, after bw_fit_watch(), and decides when they end. */
 BW_FN void bw_fit_start(struct bw_fit *s, const struct bw_fit_sample *x)
 {
 	if (!s->first_rtt)
@@ -365,7 +365,6 @@ BW_FN void bw_fit_start(struct bw_fit *s, const struct bw_fit_sample *x)
 		else if (s->window_rate * BW_FIT_REACHED_DENOMINATOR > s->roof * BW_FIT_REACHED_NUMERATOR)
 			bw_fit_end_ramp(s, x);
 	} else {
-		bw_fit_watch_train(s, x);
 		bw_fit_watch_round(s, x);
 		bw_fit_end_start(s, x);
 	}

@@ -27,6 +27,7 @@ __u64 bufwise_bound(struct bw_bound *state, const struct bw_bound_sample *sample
 
 __u32 bufwise_fit(struct bw_fit *state, const struct bw_fit_sample *sample)
 {
+	bw_fit_watch(state, sample);
 	return bw_fit_observe(state, sample);
 }
 

@@ -176,30 +176,53 @@ BW_FN void bw_decide_send(struct bw_send_decision *d, const volatile struct bw_c
 		d->payload = bw_max(d->payload, c->small_document);
 }
 
-/* Gives fit a sample of what was delivered by `at` (us), from which it computes its roof over the rate. */
-BW_FN void bw_observe_fit(const volatile struct bw_config *c, struct bw_flow *f, __u64 at)
+/* Fills fit's sample at the sender, of what was delivered by `at` (us). */
+BW_FN void bw_fit_sample_of(struct bw_fit_sample *x, const struct bw_flow *f, __u64 at)
 {
 	struct bw_send_sample s = {
 		.send_queued = f->send_queued,
 		.sndbuf = f->sndbuf,
 		.app_limited = f->app_limited,
 	};
-	struct bw_fit_sample x = {
-		.now = at,
-		.mss = f->mss,
-		.srtt = f->srtt,
-		.min_rtt = f->min_rtt == ~0U ? 0 : f->min_rtt,
-		.cwnd = f->cwnd,
-		.delivered = f->delivered_segs,
-		.retransmitted = f->retrans,
-		.paces_itself = f->congestion_control == BW_CC_OTHER,
-		.paced = f->paced,
-	};
 
+	x->now = at;
+	x->mss = f->mss;
+	x->srtt = f->srtt;
+	x->min_rtt = f->min_rtt == ~0U ? 0 : f->min_rtt;
+	x->cwnd = f->cwnd;
+	x->delivered = f->delivered_segs;
+	x->app_limited = bw_application_limits(&s);
+	x->paces_itself = f->congestion_control == BW_CC_OTHER;
+	x->paced = f->paced;
+	x->retransmitted = f->retrans;
+	x->unused = 0;
+}
+
+/* The parts of fit.h, fed from a record: first, the train. */
+BW_FN void bw_fit_part_watch_train(struct bw_flow *f, __u64 at)
+{
+	struct bw_fit_sample x;
+
+	bw_fit_sample_of(&x, f, at);
+	bw_fit_watch(&f->fit, &x);
+}
+
+/* Second, the roof. */
+BW_FN void bw_fit_part_observe(struct bw_flow *f, __u64 at)
+{
+	struct bw_fit_sample x;
+
+	bw_fit_sample_of(&x, f, at);
+	bw_fit_observe(&f->fit, &x);
+}
+
+/* Gives fit a sample of what was delivered by `at` (us), from which it computes its roof over the rate. */
+BW_FN void bw_observe_fit(const volatile struct bw_config *c, struct bw_flow *f, __u64 at)
+{
 	if (c->send_rule != BW_SEND_FIT)
 		return;
-	x.app_limited = bw_application_limits(&s);
-	bw_fit_observe(&f->fit, &x);
+	bw_fit_part_watch_train(f, at);
+	bw_fit_part_observe(f, at);
 }
 
 /* fit's start ends after so many segments delivered (or received); with so many received it is no sender. */

@@ -44,14 +44,22 @@ __noinline __u64 send_step(__u64 cookie, __u64 now, __u64 bound)
 	return (__u64)step.request << 32 | step.value;
 }
 
-/* Gives fit a sample of what was delivered by `at` (us); returns its roof, bytes per second, 0: none. */
+__noinline int send_train(__u64 cookie, __u64 at)
+{
+	struct bw_flow *f = bpf_map_lookup_elem(&flows, &cookie);
+
+	if (f)
+		bw_fit_part_watch_train(f, at);
+	return 0;
+}
+
 __noinline __u32 send_roof(__u64 cookie, __u64 at)
 {
 	struct bw_flow *f = bpf_map_lookup_elem(&flows, &cookie);
 
 	if (!f)
 		return 0;
-	bw_observe_fit(&config, f, at);
+	bw_fit_part_observe(f, at);
 	return f->fit.roof;
 }
 
@@ -63,6 +71,14 @@ __noinline __u32 send_rate(__u64 cookie)
 	if (!f)
 		return 0;
 	return f->owned & BW_SEND_LOCK ? f->fit.roof : bw_decide_pace(f, f->share);
+}
+
+/* Gives fit a sample of what was delivered by `at` (us), as bw_observe_fit() in rules.h; returns its roof, bytes per second, 0: none. */
+static __u32 observe_fit(const struct bw_flow *f, __u64 cookie, __u64 at)
+{
+	if (f->fit.phase == BW_FIT_START)
+		send_train(cookie, at);
+	return send_roof(cookie, at);
 }
 
 static void tune_send(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_sock *tp, __u64 cookie, __u64 now)
@@ -117,7 +133,7 @@ static void sample_sender(struct bpf_sock_ops *ctx, struct tcp_sock *tp, struct 
 	f->rtt_at = now;
 	settle(f, &tp->inet_conn.icsk_inet.sk);
 	if (config.send_rule == BW_SEND_FIT)
-		send_roof(cookie, now);
+		observe_fit(f, cookie, now);
 	if (config.send_rule != BW_SEND_KERNEL)
 		tune_send(ctx, f, tp, cookie, now);
 	bw_rest_rounds(&config, &control, fast, f);
@@ -150,7 +166,7 @@ static bool sample_delivery(struct bpf_sock_ops *ctx, struct bw_flow *f, struct 
 	__u32 before = f->fit.roof;
 
 	sample_window(f, tp);
-	if (tp->delivered_mstamp && send_roof(cookie, tp->delivered_mstamp) != before)
+	if (tp->delivered_mstamp && observe_fit(f, cookie, tp->delivered_mstamp) != before)
 		set_pace(ctx, f, &tp->inet_conn.icsk_inet.sk, send_rate(cookie));
 	return bw_is_fit_watching(f);
 }

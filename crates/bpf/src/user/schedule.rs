@@ -224,7 +224,8 @@ mod tests {
         while schedule.next_at < 400_000 {
             let now = schedule.next_at;
             times.push(now);
-            schedule.sampled(now, now % 40_000 < 3_000, 40_000, Some(40_000));
+            // The mean round trip is longer than the shortest one.
+            schedule.sampled(now, now % 40_000 < 3_000, 45_000, Some(40_000));
         }
         for train in 2..10 {
             for edge in [train * 40_000, train * 40_000 + 3_000] {
