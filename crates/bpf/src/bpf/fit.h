@@ -20,7 +20,7 @@
  *    suffices by C' T / 8, a first roof is set, and trains are measured for one more round trip, in which the bursts
  *    already sent return. Jitter gives no evidence: a train that arrives in bunches is ignored, and there is no roof
  *    while round trips are longer than the connection's own queue explains, or where the handshake's was longer than a
- *    later one.
+ *    later one. Where TCP paces from the start, the first flight is the only burst, and its train is all the evidence.
  * 2. Ramp: the roof is 15/16 C'. Slow start continues below it, spread over the round trip, so no burst reaches the
  *    queue. The phase ends when the roof is reached. It also ends when a queue appears: C' was too high, and the rate
  *    of delivery is now C. If far more than the roof is delivered, C' was too low, and the start begins again.
