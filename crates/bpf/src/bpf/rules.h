@@ -235,11 +235,9 @@ BW_FN void bw_observe_fit(const volatile struct bw_config *c, struct bw_flow *f,
  */
 BW_FN int bw_is_fit_watching(const struct bw_flow *f)
 {
-	if (f->min_rtt < BW_FIT_SHORTEST)
-		return 0;
-	if (f->congestion_control == BW_CC_OTHER)
-		return f->delivered_segs < BW_FIT_TRAIN;
-	return bw_fit_is_starting(&f->fit) && f->delivered_segs < BW_FIT_LONGEST_START && f->segs_in < BW_FIT_RECEIVER;
+	__u32 most = f->congestion_control == BW_CC_OTHER ? BW_FIT_TRAIN : BW_FIT_LONGEST_START;
+
+	return f->min_rtt >= BW_FIT_SHORTEST && bw_fit_is_starting(&f->fit) && f->delivered_segs < most && f->segs_in < BW_FIT_RECEIVER;
 }
 
 /* Whether fit still times trains of segments, sent or received. */
