@@ -483,6 +483,7 @@ fn fit_times_trains_of_the_start_alone() {
         ("it paces itself", bw_flow { congestion_control: 0, delivered_segs: 7, ..sender }),
         ("a long start", bw_flow { delivered_segs: 8_192, ..sender }),
         ("a receiver", bw_flow { segs_in: 256, ..sender }),
+        ("a receiver", bw_flow { congestion_control: 0, delivered_segs: 6, segs_in: 256, ..sender }),
         ("after the start", follows),
     ] {
         assert!(!timing(&sends, &other), "{what}");
