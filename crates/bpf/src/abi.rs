@@ -51,7 +51,7 @@ pub(crate) enum SweptState {
 }
 
 /// `BW_LAYOUT`: the version of the structures.
-pub(crate) const LAYOUT: u32 = 16;
+pub(crate) const LAYOUT: u32 = 17;
 
 const _: () = assert!(size_of::<bw_flow>() == 1648);
 const _: () = assert!(size_of::<bw_config>() == 112);

@@ -22,7 +22,7 @@
 #include "sobas.h"
 
 /* Version of the layout. Raise it when a field of bw_flow moves: programs left behind may be of another version. */
-#define BW_LAYOUT 16
+#define BW_LAYOUT 17
 
 /* Configuration, constant once the programs are loaded. */
 struct bw_config {
