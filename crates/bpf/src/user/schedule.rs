@@ -10,7 +10,8 @@
 //!   then four times per round trip.
 //! - While segments wait behind a hole, samples are a millisecond apart.
 //! - A rule that times trains needs samples at their first and last segments. A train follows the one before by a
-//!   round trip: from shortly before it is due until it has passed, samples are [`FINE`] apart.
+//!   round trip: from shortly before it is due until it has passed, samples are [`FINE`] apart, and [`FINEST`] until its
+//!   first segments have been seen: a first flight may last for a millisecond in all.
 //! - All of this together takes at most a 64th of a processor in the long run ([`Allowance`]); with the wake-ups and
 //!   the samples for the report, a fiftieth. If a sample takes 5 us, 100 busy connections are sampled every 32 ms.
 //! - Searches take at most half of that: those of an idle server with many processes would leave nothing saved for the
@@ -36,11 +37,14 @@ const PART_OF_SEARCHES: u64 = 128;
 /// Largest amount of unused work that is saved, so that the start of many connections at once is not missed.
 const SAVED: u64 = 40_000;
 
-/// Timing of samples around a train: their distance, how long before the train is due they begin, and the silence
-/// after which the train has passed.
+/// Timing of samples around a train: their distance, that at its begin, how long before the train is due they begin, and the
+/// silence after which the train has passed.
 const FINE: u64 = 200;
-const AHEAD: u64 = 1_500;
+const FINEST: u64 = 100;
+const AHEAD: u64 = 1_000;
 const PASSED: u64 = 1_500;
+/// How long a train's begin lasts.
+const BEGIN: u64 = 1_000;
 
 /// Returns the interval that follows a quiet time.
 fn after_quiet(quiet: u64, longest: u64) -> u64 {
@@ -92,13 +96,15 @@ pub(super) struct Schedule {
     pub(super) next_at: u64,
     opened_at: u64,
     moved_at: u64,
-    /// Start of the last train.
-    train_at: u64,
+    sampled_at: u64,
+    /// The last train started after the first of these times, and not after the second one.
+    train_after: u64,
+    train_by: u64,
 }
 
 impl Schedule {
     pub(super) fn new(now: u64) -> Self {
-        Self { next_at: now, opened_at: now, moved_at: now, train_at: now }
+        Self { next_at: now, opened_at: now, moved_at: now, sampled_at: now, train_after: now, train_by: now }
     }
 
     /// Notes a sample at `now`; `moved`: data moved since the previous sample; `rtt`: 0 if unknown; `trains`: the
@@ -106,10 +112,11 @@ impl Schedule {
     pub(super) fn sampled(&mut self, now: u64, moved: bool, rtt: u64, trains: Option<u64>) {
         if moved {
             if now - self.moved_at > rtt / 4 {
-                self.train_at = now;
+                (self.train_after, self.train_by) = (self.sampled_at, now);
             }
             self.moved_at = now;
         }
+        self.sampled_at = now;
         let starts = now - self.opened_at < (rtt * STARTING_ROUND_TRIPS).max(LEAST_START);
         let busy = if starts { LEAST } else { (rtt / PER_ROUND_TRIP).clamp(LEAST, LONGEST_SAMPLE) };
         let quiet = now - self.moved_at;
@@ -126,8 +133,11 @@ impl Schedule {
 
     /// Returns the time of the next sample that the start or end of a train needs.
     fn next_of_train(&self, now: u64, rtt: u64) -> Option<u64> {
-        let (begin, end) = ((self.train_at + rtt).saturating_sub(AHEAD), self.train_at + rtt + rtt / 4);
-        if now < self.moved_at + PASSED || (begin..end).contains(&now) {
+        let (begin, end) = ((self.train_after + rtt).saturating_sub(AHEAD), self.train_by + rtt + rtt / 4);
+        if (begin..end).contains(&now) || now < self.train_by + BEGIN {
+            return Some(now + FINEST);
+        }
+        if now < self.moved_at + PASSED {
             return Some(now + FINE);
         }
         (now < begin).then_some(begin)
@@ -234,6 +244,28 @@ mod tests {
             }
         }
         assert!(times.len() < 800, "{} in 400 ms", times.len());
+    }
+
+    /// A program that sends its first flight some time after the connection is there: its answer is due a round trip after a time that
+    /// is only known between two samples.
+    #[test]
+    fn the_begin_of_a_first_flight_is_seen_within_a_tenth_of_a_millisecond_though_it_was_sent_between_two_samples()
+     {
+        for (rtt, sent_at) in [(20_000, 20_700), (40_000, 41_300), (80_000, 95_000), (200_000, 333_000)] {
+            let (mut schedule, mut sent, mut seen) = (Schedule::new(0), false, Vec::new());
+            while schedule.next_at < sent_at + rtt + 1_000 {
+                let now = schedule.next_at;
+                // Its segments are acknowledged a tenth of a millisecond apart.
+                let moved = (now >= sent_at && !sent) || now >= sent_at + rtt;
+                sent |= now >= sent_at;
+                seen.push(now);
+                schedule.sampled(now, moved, rtt, sent.then_some(rtt));
+            }
+            let begin: Vec<u64> = seen.iter().copied().filter(|at| *at >= sent_at + rtt).collect();
+            assert!(begin[0] - sent_at - rtt <= FINEST, "{} us late after {rtt}", begin[0] - sent_at - rtt);
+            assert!(begin.windows(2).all(|two| two[1] - two[0] <= FINEST), "{begin:?}");
+            assert!(seen.len() < 450, "{} samples", seen.len());
+        }
     }
 
     #[test]
