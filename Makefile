@@ -97,7 +97,7 @@ soak: build ## Daemon, serve and 1,000 clients as root: does anything grow? (SOA
 	@scripts/install-packages iproute2 python3
 	scripts/soak --minutes $(if $(SOAK_HOURS),$(shell echo $$(($(SOAK_HOURS) * 60))),$(SOAK_MINUTES)) $(ARGS) target/release/bufwise
 
-cross-check: build ## The laboratory's link emulator against rattan's, which crates.io has (as root, six minutes; ARGS=--fit: fit over rattan, a quarter of an hour; target/cross-check)
+cross-check: build ## The laboratory's link emulator against rattan's, which cargo installs (as root, six minutes; ARGS=--fit: fit over rattan, a quarter of an hour; target/cross-check)
 	@scripts/install-packages iperf3 iproute2 python3
 	[ -x target/rattan/bin/rattan ] || $(CARGO) install rattan --version 0.1.1 --locked --root target/rattan
 	scripts/cross-check $(ARGS) target/release/bufwise target/rattan/bin/rattan

@@ -31,6 +31,9 @@ struct Varying {
 
 fn paths() -> Vec<Varying> {
     let same = |config| config;
+    // A link that delivers once a millisecond what it would have carried in it, as radio links and some emulators do.
+    let ticking =
+        |config| DirectionConfig { trace: "0 0\n0.0009 1gbit\n0.001 repeat".parse().ok(), ..config };
     let one = |name, path, forward, least| Varying { name, path, forward, backward: same, least };
     vec![
         one(
@@ -73,6 +76,14 @@ fn paths() -> Vec<Varying> {
         Varying {
             backward: |c| DirectionConfig { trace: "0 0\n0.012 100mbit\n0.014 repeat".parse().ok(), ..c },
             ..one("acknowledgements in bursts", (100, 40, "1bdp"), same, [99.5, 96.0, 96.5])
+        },
+        Varying {
+            backward: ticking,
+            ..one("ticks, a long queue", (100, 40, "2bdp"), ticking, [99.0, 99.0, 99.0])
+        },
+        Varying {
+            backward: ticking,
+            ..one("ticks, a short queue", (100, 60, "bdp/6"), ticking, [101.0, 123.5, 123.5])
         },
     ]
 }
