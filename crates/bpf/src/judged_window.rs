@@ -191,7 +191,7 @@ proptest! {
 proptest! {
     #[test]
     fn samples_are_close_while_trains_tell_the_capacity_and_never_too_close(
-        rtt in 1_u32..1_000_000, phase in 0..=OPEN, segs_in in 0_u32..8_192, now in 0..1_u64 << 40, behind in 0_u64..2,
+        rtt in 1_u32..1_000_000, phase in 0..=OPEN, segs_in in prop_oneof![0_u32..24, 0_u32..8_192], now in 0..1_u64 << 40, behind in 0_u64..2,
     ) {
         let config: bw_config = (&Config { receive: ReceiveRule::Fit, ..Config::default() }).into();
         let mut flow = bw_flow { min_rtt: rtt, segs_in, ..bw_flow::default() };
@@ -200,9 +200,12 @@ proptest! {
         // SAFETY: the structures are those of flow.h and outlive the call.
         let next = unsafe { bufwise_next_window(&raw const config, &raw const flow, now) };
         let starts = phase == 0 && rtt >= 2_000 && segs_in <= 4_096;
+        let is_first_flight = starts && segs_in < 12;
         let follows_closely = (phase == 1 || behind > 0) && rtt >= 2_000;
         let (closest, furthest) = if follows_closely {
             (100, 10_000)
+        } else if is_first_flight {
+            (0, 0)
         } else if starts {
             (100, 1_000)
         } else {
@@ -260,10 +263,23 @@ fn a_sender_that_paces_is_known_by_its_second_flight() {
     assert_eq!(after_trains_with(half, &[60_000], &[&first, &second]).phase, START, "jitter");
 }
 
+/// A first flight within 0.5 ms, which usual samples of this path, 0.31 ms apart, would not measure: it tells something where the sender
+/// paces, and nothing where it does not.
+#[test]
+fn a_short_first_flight_counts_where_the_sender_paces() {
+    let (first, second) = ([120; 4], [2_000; 9]);
+    let ramp = after_trains_with(400_000, &[40_000], &[&first, &second]);
+    assert_eq!((ramp.phase, ramp.capacity), (RAMP, 8 * MSS * 1_000_000 / 630));
+    assert_eq!(after_trains_with(400_000, &[40_000], &[&first, &first]).phase, START);
+    let usual = after_trains_with(400_000, &[40_000], &[&first, &[240; 10], &[240; 10]]);
+    assert_eq!((usual.phase, usual.capacity), (RAMP, 20 * MSS * 1_000_000 / 2_400));
+}
+
 /// The phase of a start after two trains of 1 MB/s; `state` has the rest.
 fn phase_with_even_trains(mut state: bw_fit_window) -> u32 {
     state.round_at = 1;
     (state.capacity, state.train_rate, state.former_train_rate) = (1_000_000, 1_000_000, 1_000_000);
+    state.evidence = 10_000;
     let base = Sample { now: 1, received: MSS, mss: MSS, rtt: 40_000, max: MAX, ..Sample::default() };
     observe(&mut state, &Sample { drs: 40_000, largest: 20_000, ..base });
     state.phase

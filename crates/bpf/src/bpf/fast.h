@@ -31,11 +31,8 @@
 /* Receive rules: shortest time between samples (us). SOBAS: samples per round trip, at most BW_SLOT apart. */
 #define BW_WINDOW_SHORTEST 500
 #define BW_WINDOW_SAMPLES 4
-/* fit at the receiver, while it times trains: samples per round trip, at the start and later; their distances (us). */
-#define BW_FIT_WINDOW_START_SAMPLES 128
+/* fit at the receiver: samples per round trip of the ramp. */
 #define BW_FIT_WINDOW_RAMP_SAMPLES 32
-#define BW_FIT_WINDOW_CLOSEST 100
-#define BW_FIT_WINDOW_FURTHEST 1000
 /*
  * Send buffer (memory) that the kernel gives a connection right after ESTABLISHED: 87 KB on Ethernet, rounded up.
  */
@@ -237,7 +234,10 @@ BW_FN __u64 bw_fit_window_distance(const struct bw_flow *f, __u64 rtt)
 	if (rtt < BW_FIT_SHORTEST || f->fit_window.phase >= BW_FIT_FOLLOW ||
 	    (f->fit_window.phase == BW_FIT_START && f->segs_in > BW_FIT_WINDOW_SEGMENTS_SEEN))
 		return bw_max(bw_min(rtt / BW_WINDOW_SAMPLES, BW_LONGEST_REST), BW_WINDOW_SHORTEST);
-	return bw_max(bw_min(rtt / BW_FIT_WINDOW_START_SAMPLES, BW_FIT_WINDOW_FURTHEST), BW_FIT_WINDOW_CLOSEST);
+	/* A first flight may last for less than half a millisecond: each of its segments counts. */
+	if (f->segs_in < BW_FIT_WINDOW_FIRST_FLIGHT)
+		return 0;
+	return bw_fit_window_tick(rtt);
 }
 
 /* When the next sample of the receive rule is due (us). For SOBAS several per round trip: it also counts losses. */

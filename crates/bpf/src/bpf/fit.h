@@ -60,6 +60,7 @@ BW_FN void bw_fit_open(struct bw_fit *s, const struct bw_fit_sample *x)
 	s->phase = BW_FIT_OPEN;
 	s->open_until = x->now + s->hold;
 	s->roof = 0;
+	s->evidence = 0;
 	s->opened++;
 }
 
@@ -175,6 +176,17 @@ BW_FN void bw_fit_descend(struct bw_fit *s, const struct bw_fit_sample *x, __u64
 }
 
 /*
+ * Whether the roof may take the largest steps: after a paced start C' allows for clocks that err, the roof stays below what the train
+ * has told, and no queue was seen yet.
+ */
+BW_FN int bw_fit_is_below_train(const struct bw_fit *s, const struct bw_fit_sample *x)
+{
+	__u64 rate = bw_fit_rate(x, s->evidence, s->train_time) / BW_FIT_RAMP_DENOMINATOR * BW_FIT_RAMP_NUMERATOR;
+
+	return !s->known && s->capacity < rate && s->roof + s->roof / 8 <= rate;
+}
+
+/*
  * Returns the step upwards (bytes per second): a part of C', times the square of C' / roof. The quotient counts as at
  * least 1 and at most BW_FIT_LARGEST_HELP.
  */
@@ -237,6 +249,10 @@ BW_FN void bw_fit_ascend(struct bw_fit *s, const struct bw_fit_sample *x, __u64 
 		return;
 	}
 	s->doubts = 0;
+	if (bw_fit_is_below_train(s, x)) {
+		bw_fit_set(s, s->roof + s->roof / 8, x);
+		return;
+	}
 	bw_fit_set(s, s->roof + bw_fit_step(s), x);
 	/* C' from a train is less certain than the rate of a full path: steps grow by a half instead of doubling. */
 	if (s->known ? s->roof > s->known + s->known / BW_FIT_BEYOND : s->roof > s->capacity + s->capacity / BW_FIT_ABOVE)

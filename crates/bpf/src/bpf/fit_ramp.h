@@ -10,6 +10,18 @@
 
 /* ---- Start ---------------------------------------------------------------------------------------------- */
 
+/* Returns the time (us) of the train of C'. */
+BW_FN __u64 bw_fit_window_train_time(const struct bw_fit_window *s)
+{
+	return bw_min(s->evidence, BW_MOST_BYTES) * 1000000 / bw_max(s->capacity, 1);
+}
+
+/* A train of this `time` (us), up to these bytes of the connection, is a first flight which usual samples would not have measured. */
+BW_FN int bw_fit_window_is_short(const struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 time, __u64 bytes)
+{
+	return bytes < BW_FIT_WINDOW_FIRST_FLIGHT * bw_segment(x->mss) && time < BW_FIT_OBSERVED * s->tick;
+}
+
 /*
  * A pause ends a train: four times the mean distance and a millisecond. Before there is a mean, what came since the last
  * sample would have taken a quarter of the time at C' (a burst of two segments may come long before its flight); without C', half a
@@ -20,8 +32,8 @@ BW_FN int bw_fit_window_is_pause(const struct bw_fit_window *s, const struct bw_
 	__u64 gap = bw_less(x->now, s->last_at), came = bw_less(x->received, s->last_bytes);
 
 	if (s->observed >= BW_FIT_OBSERVED)
-		return gap > 4 * bw_less(s->last_at, s->train_at) / s->observed + 1000;
-	if (s->capacity)
+		return gap > 4 * bw_max(bw_less(s->last_at, s->train_at) / s->observed, s->tick) + 1000;
+	if (s->capacity && !s->is_short)
 		return gap > x->rtt / 16 + 4 * bw_min(came, BW_MOST_BYTES) * 1000000 / s->capacity + 1000;
 	return gap > x->rtt / 2;
 }
@@ -32,12 +44,10 @@ BW_FN int bw_fit_window_is_pause(const struct bw_fit_window *s, const struct bw_
  */
 BW_FN int bw_fit_window_is_jittery(const struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
-	__u64 time = bw_min(s->evidence, BW_MOST_BYTES) * 1000000 / bw_max(s->capacity, 1);
-
-	return bw_fit_has_jitter(bw_less(x->rcv_rtt, x->rtt), time, s->first_rtt, x->rtt);
+	return bw_fit_has_jitter(bw_less(x->rcv_rtt, x->rtt), bw_fit_window_train_time(s), s->first_rtt, x->rtt);
 }
 
-/* The train is long enough to tell a rate: it has `segments` after its first observation. */
+/* The train has enough `segments` after its first observation to tell a rate. */
 BW_FN int bw_fit_window_is_train(const struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 bytes, __u64 segments)
 {
 	return s->observed >= BW_FIT_OBSERVED && bytes >= segments * bw_segment(x->mss);
@@ -49,7 +59,7 @@ BW_FN void bw_fit_window_count_train(struct bw_fit_window *s, const struct bw_fi
 	__u64 bytes = bw_less(s->last_bytes, s->train_bytes), rate;
 	int is_faster;
 
-	if (!bw_fit_window_is_train(s, x, bytes, BW_FIT_TRAIN))
+	if (!bw_fit_window_is_train(s, x, bytes, BW_FIT_TRAIN) || bw_fit_window_is_short(s, x, bw_less(s->last_at, s->train_at), s->last_bytes))
 		return;
 	rate = bw_rate(bytes, bw_less(s->last_at, s->train_at));
 	is_faster = s->phase == BW_FIT_RAMP && rate > s->fastest + s->fastest / BW_FIT_WINDOW_SAME;
@@ -94,10 +104,24 @@ BW_FN int bw_fit_window_is_paced(const struct bw_fit_window *s, const struct bw_
 	return s->phase == BW_FIT_RAMP && rate < s->capacity - s->capacity / BW_FIT_WINDOW_AGREED && bw_fit_window_is_empty(x);
 }
 
+/* A delayed acknowledgement may put a pause into a train that is hardly longer than the best one. */
+BW_FN int bw_fit_window_is_hardly_longer(const struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 bytes)
+{
+	return !s->is_short && bytes < 2 * s->evidence && s->evidence >= BW_FIT_TRAIN * bw_segment(x->mss);
+}
+
+/* A second flight that the sender may have spread: bw_fit_window_is_slow_train() judges it once it has lasted for a quarter of T. */
+BW_FN int bw_fit_window_may_be_paced(const struct bw_fit_window_sample *x, __u64 time)
+{
+	return x->received < BW_FIT_WINDOW_FLIGHTS * bw_segment(x->mss) && time > x->rtt / (4 * BW_FIT_WINDOW_PACED) &&
+	       time < 3 * x->rtt / (2 * BW_FIT_WINDOW_PACED);
+}
+
 /* C' is the rate of the longest train. Beyond half a round trip it may be the sender's rate that is seen. */
 BW_FN void bw_fit_window_watch_train(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
 	__u64 bytes, time, rate;
+	int is_short;
 
 	if (!s->train_at || x->out_of_order != s->train_out_of_order || bw_fit_window_is_pause(s, x)) {
 		bw_fit_window_begin_train(s, x);
@@ -116,17 +140,19 @@ BW_FN void bw_fit_window_watch_train(struct bw_fit_window *s, const struct bw_fi
 	}
 	bytes = bw_less(x->received, s->train_bytes);
 	time = bw_less(x->now, s->train_at);
-	if (!bw_fit_window_is_train(s, x, bytes, BW_FIT_WINDOW_TRAIN) || bytes < s->evidence || time > x->rtt / 2)
+	is_short = bw_fit_window_is_short(s, x, time, x->received);
+	if (!bw_fit_window_is_train(s, x, bytes, BW_FIT_WINDOW_TRAIN) || bytes < s->evidence || time > x->rtt / 2 ||
+	    (is_short && s->capacity && !s->is_short))
 		return;
 	rate = bw_rate(bytes, time);
-	/* A delayed acknowledgement may put a pause into a train that is hardly longer than the best one. */
-	if (rate < s->capacity - s->capacity / BW_FIT_WINDOW_SAME && bytes < 2 * s->evidence &&
-	    s->evidence >= BW_FIT_TRAIN * bw_segment(x->mss))
+	if (rate < s->capacity - s->capacity / BW_FIT_WINDOW_SAME &&
+	    (bw_fit_window_is_hardly_longer(s, x, bytes) || bw_fit_window_may_be_paced(x, time)))
 		return;
 	if (s->paced || bw_fit_window_is_paced(s, x, rate))
 		return;
 	s->evidence = bytes;
 	s->capacity = rate;
+	s->is_short = is_short;
 	s->is_present = 1;
 	s->bunched = bw_fit_is_bunched(bytes, time, s->gap_bytes, s->gap);
 }
@@ -152,7 +178,7 @@ BW_FN int bw_fit_window_is_evident(const struct bw_fit_window *s, const struct b
 {
 	__u64 other = s->is_present ? s->train_rate : s->former_train_rate, most = s->capacity / BW_FIT_WINDOW_SAME;
 
-	if (!s->capacity || s->bunched || bw_fit_window_is_refuted(s, s->start_rate) || bw_fit_window_is_spread(s, x) || !other ||
+	if (!s->capacity || (s->bunched | s->is_short) || bw_fit_window_is_refuted(s, s->start_rate) || bw_fit_window_is_spread(s, x) || !other ||
 	    bw_distance(s->capacity, other) > most || bw_distance(s->capacity, s->train_rate) > most ||
 	    bw_fit_window_is_jittery(s, x))
 		return 0;
@@ -249,6 +275,7 @@ BW_FN void bw_fit_window_start(struct bw_fit_window *s, const struct bw_fit_wind
 	if (!s->round_at) {
 		bw_fit_window_begin_round(s, x);
 		s->first_rtt = bw_min(x->rtt, BW_LONGEST);
+		s->tick = bw_fit_window_tick(x->rtt);
 	}
 	rate = bw_fit_window_full_rate(s, x);
 	if (rate) {
@@ -270,7 +297,7 @@ BW_FN __u64 bw_fit_window_least_capacity(const struct bw_fit_window *s)
 {
 	__u64 evidence = bw_min(s->evidence, BW_MOST_BYTES);
 
-	return bw_rate(evidence, evidence * 1000000 / bw_max(s->capacity, 1) + BW_FIT_CLOCK);
+	return bw_rate(evidence, bw_fit_window_train_time(s) + BW_FIT_CLOCK);
 }
 
 /*

@@ -97,7 +97,7 @@ BW_FN void bw_fit_watch_train(struct bw_fit *s, const struct bw_fit_sample *x)
 	s->observed++;
 	segments = x->delivered - s->train_segments;
 	if (is_late || segments < BW_FIT_TRAIN || (!is_paced && s->observed < BW_FIT_OBSERVED) || segments < s->evidence ||
-	    x->now - s->train_at + (is_paced ? BW_FIT_CLOCK : 0) < BW_FIT_SHORTEST_TRAIN)
+	    x->now - s->train_at < (is_paced ? BW_FIT_CLOCK : BW_FIT_SHORTEST_TRAIN))
 		return;
 	rate = bw_fit_rate(x, segments, x->now - s->train_at);
 	if (bw_fit_is_own_rate(x, rate))

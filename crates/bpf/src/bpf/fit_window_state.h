@@ -56,6 +56,12 @@
  * where the sender paces there are none.
  */
 #define BW_FIT_WINDOW_TRAIN 5
+/* Samples per round trip while the start's trains are timed, and their distances (us). */
+#define BW_FIT_WINDOW_START_SAMPLES 128
+#define BW_FIT_WINDOW_CLOSEST 100
+#define BW_FIT_WINDOW_FURTHEST 1000
+/* The first flight, and what an application may say before it, have fewer segments than this. */
+#define BW_FIT_WINDOW_FIRST_FLIGHT 12
 /* No queue shows if the present round trip is longer than T by this part and this time (us) at most. */
 #define BW_FIT_WINDOW_EMPTY 32
 #define BW_FIT_WINDOW_CLOCK 500
@@ -203,6 +209,12 @@ struct bw_fit_window {
 	__u32 lower;
 	/* In the start: a train was far slower than C', so that the sender paces. */
 	__u32 paced;
+	/*
+	 * The distance of the start's usual samples (us); 0: no sample yet. Whether the train of C' has lasted for less than two of them: a
+	 * first flight, which tells something of a sender alone that paces.
+	 */
+	__u32 tick;
+	__u32 is_short;
 	__u32 unused;
 };
 
@@ -347,12 +359,18 @@ BW_FN void bw_fit_window_enter_follow(struct bw_fit_window *s, const struct bw_f
 	bw_fit_window_begin_round(s, x);
 }
 
+/* Returns the distance (us) of a start's samples, but those of a first flight, of which each segment is seen. */
+BW_FN __u64 bw_fit_window_tick(__u64 rtt)
+{
+	return bw_max(bw_min(rtt / BW_FIT_WINDOW_START_SAMPLES, BW_FIT_WINDOW_FURTHEST), BW_FIT_WINDOW_CLOSEST);
+}
+
 /* Trains have told C' often enough. */
 BW_FN int bw_fit_window_is_sure(const struct bw_fit_window *s)
 {
 	return s->agreed >= BW_FIT_WINDOW_SURE;
 }
 
-_Static_assert(sizeof(struct bw_fit_window) == 392, "the Rust twin has 392 bytes");
+_Static_assert(sizeof(struct bw_fit_window) == 400, "the Rust twin has 400 bytes");
 
 #endif
