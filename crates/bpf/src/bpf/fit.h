@@ -28,7 +28,8 @@
  *    set slightly below the delivered rate. The steps up double beyond what the path is known to carry, until a queue
  *    appears, so that a path that has grown is found within some round trips. Steps up are parts of C', steps down are
  *    parts of the connection's own rate: connections that share a path approach equal rates. A roof that the pauses of a
- *    busy host leave unused rises a little above what the path carries.
+ *    busy host leave unused rises a little above what the path carries. After a paced start, whose roof allows for clocks
+ *    that err, the first steps are eighths, to 15/16 of what the train has told.
  *    If the delivered rate falls and soon rises again, the rate of the path varies or a link pauses. Such a path needs
  *    a queue: one as long as the longest seen during these falls is allowed, at most T / 2, as if T were longer by it.
  * 4. Open: no roof. If three descents in a row (two after an earlier failure) do not shorten the queue as expected, the
@@ -60,6 +61,7 @@ BW_FN void bw_fit_open(struct bw_fit *s, const struct bw_fit_sample *x)
 	s->phase = BW_FIT_OPEN;
 	s->open_until = x->now + s->hold;
 	s->roof = 0;
+	/* What a train has told is past: no large steps lead there. */
 	s->evidence = 0;
 	s->opened++;
 }

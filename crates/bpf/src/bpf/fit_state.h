@@ -61,7 +61,7 @@
  */
 #define BW_FIT_PACED 9
 #define BW_FIT_BURST 20
-/* Where the first flight's train is all the evidence, it may have lasted for so much longer (us): hosts' timers are late. */
+/* Where the first flight's train is all the evidence, it has to last for this (us), and may have lasted for so much longer: hosts' timers are late. */
 #define BW_FIT_CLOCK 150
 /* The roof after the start, as a fraction of C'. */
 #define BW_FIT_RAMP_NUMERATOR 15

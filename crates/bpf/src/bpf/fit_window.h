@@ -16,7 +16,7 @@
  *    have the same rate (a sender that paces its slow start doubles the rate with each), did not come in bunches, and the
  *    window has reached a sixteenth of C' T, unless jitter shows; or when R stays while round trips become longer than ever
  *    before, for then R is C. A sender that paces from the start is known by its second flight, which is spread over half a
- *    round trip: then the first flight tells C'.
+ *    round trip: then the first flight tells C', of which each segment is seen.
  * 2. Ramp: slow start sends two segments for each one that arrives, and a flight that is longer by a step puts this step
  *    into the queue, however it is spread: the queue's size is not known, so the step is a small part of C' T. The window
  *    grows with the segments that arrive by one step per round trip, until it is a little more than C' T. If trains do not
