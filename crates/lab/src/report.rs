@@ -62,6 +62,9 @@ pub struct DirectionReport {
     pub drops: u64,
     /// Packets lost at random.
     pub drops_random: u64,
+    /// Packets that wait in it at the end.
+    #[serde(default)]
+    pub queued_packets: u64,
     /// Mean of the queue over time, bytes.
     pub queue_mean_bytes: u64,
     /// Maximum of the queue, bytes.
@@ -171,6 +174,7 @@ impl From<&Counters> for DirectionReport {
             bytes: counters.delivered_bytes,
             drops: counters.drops_queue_packets,
             drops_random: counters.drops_random_packets,
+            queued_packets: counters.queued_packets,
             queue_mean_bytes: counters.queue_mean_bytes,
             queue_max_bytes: counters.queue_max_bytes,
             queue_p95_bytes: counters.queue_p95_bytes,
