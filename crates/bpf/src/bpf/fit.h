@@ -61,7 +61,7 @@ BW_FN void bw_fit_open(struct bw_fit *s, const struct bw_fit_sample *x)
 	s->phase = BW_FIT_OPEN;
 	s->open_until = x->now + s->hold;
 	s->roof = 0;
-	/* What a train has told is past: no large steps lead there. */
+	/* The path may have changed by the next roof: the start's train is no goal for large steps any more. */
 	s->evidence = 0;
 	s->opened++;
 }
@@ -178,14 +178,14 @@ BW_FN void bw_fit_descend(struct bw_fit *s, const struct bw_fit_sample *x, __u64
 }
 
 /*
- * Whether the roof may take the largest steps: after a paced start C' allows for clocks that err, the roof stays below what the train
- * has told, and no queue was seen yet.
+ * Whether the roof may rise to `roof` at once: after a paced start C' allows for clocks that err, that roof is below what the train has
+ * told, and no queue was seen yet.
  */
-BW_FN int bw_fit_is_below_train(const struct bw_fit *s, const struct bw_fit_sample *x)
+BW_FN int bw_fit_is_told(const struct bw_fit *s, const struct bw_fit_sample *x, __u64 roof)
 {
 	__u64 rate = bw_fit_rate(x, s->evidence, s->train_time) / BW_FIT_RAMP_DENOMINATOR * BW_FIT_RAMP_NUMERATOR;
 
-	return !s->known && s->capacity < rate && s->roof + s->roof / 8 <= rate;
+	return !s->known && s->capacity < rate && roof <= rate;
 }
 
 /*
@@ -236,6 +236,8 @@ BW_FN void bw_fit_make_up(struct bw_fit *s, const struct bw_fit_sample *x, __u64
 /* Raises the roof after a round without a queue, if the sender has used it. `delivered`: the rate, at most the roof. */
 BW_FN void bw_fit_ascend(struct bw_fit *s, const struct bw_fit_sample *x, __u64 delivered)
 {
+	__u64 told = s->roof + s->roof / BW_FIT_TOLD_STEP;
+
 	s->in_vain = 0;
 	s->expected = 0;
 	s->drains = 0;
@@ -251,8 +253,8 @@ BW_FN void bw_fit_ascend(struct bw_fit *s, const struct bw_fit_sample *x, __u64 
 		return;
 	}
 	s->doubts = 0;
-	if (bw_fit_is_below_train(s, x)) {
-		bw_fit_set(s, s->roof + s->roof / 8, x);
+	if (bw_fit_is_told(s, x, told)) {
+		bw_fit_set(s, told, x);
 		return;
 	}
 	bw_fit_set(s, s->roof + bw_fit_step(s), x);

@@ -295,9 +295,7 @@ BW_FN void bw_fit_window_start(struct bw_fit_window *s, const struct bw_fit_wind
 /* The rate of the longest train, had it lasted for as much longer as timers of hosts err. */
 BW_FN __u64 bw_fit_window_least_capacity(const struct bw_fit_window *s)
 {
-	__u64 evidence = bw_min(s->evidence, BW_MOST_BYTES);
-
-	return bw_rate(evidence, bw_fit_window_train_time(s) + BW_FIT_CLOCK);
+	return bw_rate(s->evidence, bw_fit_window_train_time(s) + BW_FIT_CLOCK);
 }
 
 /*

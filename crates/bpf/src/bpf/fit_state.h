@@ -63,6 +63,8 @@
 #define BW_FIT_BURST 20
 /* Where the first flight's train is all the evidence, it has to last for this (us), and may have lasted for so much longer: hosts' timers are late. */
 #define BW_FIT_CLOCK 150
+/* After a paced start the roof rises by one part in this many to what the train has told. */
+#define BW_FIT_TOLD_STEP 8
 /* The roof after the start, as a fraction of C'. */
 #define BW_FIT_RAMP_NUMERATOR 15
 #define BW_FIT_RAMP_DENOMINATOR 16
