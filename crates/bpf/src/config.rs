@@ -83,8 +83,8 @@ pub struct Config {
     /// Payload of the buffers that a silent connection keeps.
     pub idle_size: Bytes,
     /// Payload, written (acknowledged or not) or received, from which a new connection has a record
-    /// ([`Config::SHORT`]); zero: each has one when it is established. Records are late only after the first [`crate::Engine::sweep`] by the kernel's
-    /// iterator, or [`crate::Engine::expect_only_new`]; a connection whose share is less than its buffers gets its record
+    /// ([`Config::SHORT`]); zero: each has one when it is established. Records are late only once the kernel's iterator has swept
+    /// ([`crate::Engine::note_all_swept`]), or after [`crate::Engine::expect_only_new`]; a connection whose share is less than its buffers gets its record
     /// at once. Not for rules with a fixed size.
     pub record_after: Bytes,
     /// Payload of a received segment from which a connection has a record, however little it moves:

@@ -10,7 +10,7 @@
 
 mod handover;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::mpsc::{Receiver, channel};
@@ -27,7 +27,7 @@ use crate::config::Config;
 use crate::entries::Entries;
 use crate::error::{EngineError, failed, refused};
 use crate::flow::FlowState;
-use crate::leftover::{Owner, tuned_groups};
+use crate::leftover::Owner;
 use crate::load::{self, Maps};
 use crate::matching::Matching;
 use crate::orders::Writer;
@@ -114,8 +114,9 @@ pub struct Engine {
     matching: Matching,
     /// Cgroups of the groups, as written to the programs' map.
     members: HashMap<u64, u32>,
-    /// Cgroups of other engines, below ours.
+    /// Cgroups of other engines, below ours, and the number of those for which the programs' map had no room.
     yielded: Vec<u64>,
+    unnoted: usize,
     /// The control structure as last written.
     said: bw_control,
     maps: Maps,
@@ -163,6 +164,7 @@ impl Engine {
             matching: matching.clone(),
             members: HashMap::new(),
             yielded: Vec::new(),
+            unnoted: 0,
             said: bw_control::default(),
             maps,
             orders: Writer::default(),
@@ -191,23 +193,6 @@ impl Engine {
             .map_err(failed("noting the cgroup"))
     }
 
-    /// Leaves the connections in cgroups of other engines below ours to these, such as those of a `bufwise run` below
-    /// a daemon; returns the number of such cgroups. New connections are told apart without this call, but not those
-    /// that [`Engine::sweep`] finds: call it once everything is attached, and before the first sweep. `siblings` are
-    /// cgroups with engines of the same daemon, which divide connections by their groups.
-    ///
-    /// # Errors
-    /// [`EngineError::Map`], notably if there are too many; [`EngineError::Attach`] without cgroup v2.
-    pub fn yield_to_others(&mut self, siblings: &HashSet<u64>) -> Result<usize, EngineError> {
-        let tuned = tuned_groups().map_err(|error| EngineError::Attach(io::Error::other(error)))?;
-        let is_own =
-            |inode: &u64| siblings.contains(inode) || self.cgroups.iter().any(|(_, own)| own == inode);
-        let others: Vec<u64> = tuned.into_iter().filter(|inode| !is_own(inode)).collect();
-        self.yielded.clear();
-        others.iter().try_for_each(|inode| self.yield_to(*inode))?;
-        Ok(others.len())
-    }
-
     /// Detaches the programs from every cgroup. Connections keep their settings.
     pub fn detach(&mut self) {
         for (cgroup, inode) in self.cgroups.drain(..) {
@@ -226,18 +211,22 @@ impl Engine {
     }
 
     /// Sweeps all sockets of a network namespace (a descriptor as of `/proc/PID/ns/net`): adopts unknown connections
-    /// of the watched cgroups, and gives back the buffers of silent ones.
+    /// of the watched cgroups, and gives back the buffers of silent ones. Connections without a record count as new
+    /// afterwards, in every namespace.
     ///
-    /// Call this for every namespace every second or two. The calling thread stays in its own namespace.
+    /// Call this every second or two. The calling thread stays in its own namespace.
     ///
     /// # Errors
     /// [`EngineError::Sweep`], notably without CAP_SYS_ADMIN over the namespace; [`EngineError::Map`].
     pub fn sweep(&mut self, netns: BorrowedFd<'_>) -> Result<Swept, EngineError> {
-        self.sweep_for(netns, &|_| true)
+        let swept = self.sweep_for(netns, &|_| true)?;
+        self.note_all_swept()?;
+        Ok(swept)
     }
 
-    /// As [`Engine::sweep`], with a test of whether a connection belongs to the engine's group, for connections that
-    /// user space must size; the iterator tests this by itself.
+    /// As [`Engine::sweep`], for one of several namespaces: [`Engine::note_all_swept`] comes after the last one. `is_own`
+    /// tells whether a connection belongs to the engine's group, for connections that user space must size; the iterator
+    /// tests this by itself.
     ///
     /// # Errors
     /// As [`Engine::sweep`].
@@ -250,19 +239,24 @@ impl Engine {
         let roots = self.cgroups.iter().map(|(cgroup, _)| cgroup.as_fd()).collect();
         let pass = Pass { maps: &self.maps, all: &self.said, roots, others: &self.yielded, is_own };
         let swept = sweeper.sweep(netns, &pass);
-        // A connection without a record is new from now on, unless user space sizes such connections.
-        let is_known = swept.is_ok() && sweeper.is_complete();
-        let state = match is_known {
+        self.sweeper = Some(sweeper);
+        swept
+    }
+
+    /// Tells the programs that the namespaces have been swept, each by [`Engine::sweep_for`]: from now on a connection
+    /// without a record is new, unless user space sizes such connections. Before that, a callback cannot tell a new
+    /// connection from one that is older than the programs and waits for the sweep of its namespace.
+    ///
+    /// # Errors
+    /// [`EngineError::Map`] with the kernel's answer.
+    pub fn note_all_swept(&mut self) -> Result<(), EngineError> {
+        let state = match self.sweeper.as_ref().is_some_and(Sweeper::is_complete) {
             false => SweptState::NotSwept,
             true if sweeps_switch_callbacks_on() => SweptState::Swept,
             true => SweptState::AllNew,
         };
         let all = bw_control { swept: state as u32, ..self.said };
-        self.sweeper = Some(sweeper);
-        if all.swept != self.said.swept {
-            self.say(all)?;
-        }
-        swept
+        if all.swept == self.said.swept { Ok(()) } else { self.say(all) }
     }
 
     /// Tells the programs that none of their cgroups' connections is older than they are, as in a cgroup that was just

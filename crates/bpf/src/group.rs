@@ -3,17 +3,22 @@
 //! Paths are as in `/proc/PID/cgroup`: `/` is the root of the hierarchy, wherever it is mounted. A path below the
 //! mount itself (`/sys/fs/cgroup/...`) is accepted as well, because users see such paths.
 
-use std::fs::{self, File};
+use std::fs::{self, DirEntry, File};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, statfs};
 
 use crate::cgroup::{self, CgroupError, PREFIX};
 use crate::mount;
+
+/// Deepest nesting that is searched (`BW_CGROUP_DEPTH`); systemd and containers nest some ten deep. A walk holds two
+/// descriptors for each level, and users may nest their own cgroups without a bound.
+const DEPTH: usize = 64;
 
 /// An existing cgroup.
 #[derive(Debug)]
@@ -44,12 +49,13 @@ impl Group {
         Ok(Self { directory, path: path.to_owned() })
     }
 
-    /// Visits every group, each after the groups below it. Few are open at a time, however many there are.
+    /// Visits every group, each after the groups below it, except those nested more than 64 deep. Few are open at a
+    /// time, however many there are.
     ///
     /// # Errors
     /// [`CgroupError::Hierarchy`] without cgroup v2.
     pub fn walk(visit: &mut impl FnMut(Self)) -> Result<(), CgroupError> {
-        Self::root()?.walk_below(visit);
+        Self::root()?.walk_below(DEPTH, visit);
         Ok(())
     }
 
@@ -59,8 +65,10 @@ impl Group {
         Ok(Self { directory: File::from(root), path: PathBuf::from("/") })
     }
 
-    fn walk_below(self, visit: &mut impl FnMut(Self)) {
-        self.children().for_each(|group| group.walk_below(visit));
+    fn walk_below(self, depth: usize, visit: &mut impl FnMut(Self)) {
+        if let Some(depth) = depth.checked_sub(1) {
+            self.children().for_each(|group| group.walk_below(depth, visit));
+        }
         visit(self);
     }
 
@@ -78,10 +86,15 @@ impl Group {
         Ok(self.directory.metadata()?.ino())
     }
 
-    /// Returns the processes in it and below, as numbered in this process namespace.
-    #[must_use]
-    pub fn processes(&self) -> Vec<i32> {
-        cgroup::processes(&itself(&self.directory))
+    /// Returns the processes in it and below, as numbered in this process namespace. Groups that go meanwhile, and
+    /// those nested more than 64 deep, are skipped.
+    ///
+    /// # Errors
+    /// A lack of descriptors or of memory, so that processes would be missed.
+    pub fn processes(&self) -> io::Result<Vec<i32>> {
+        let mut all = Vec::new();
+        add_processes(&itself(&self.directory), DEPTH, &mut all)?;
+        Ok(all)
     }
 
     /// Returns whether the group still exists.
@@ -143,6 +156,26 @@ impl AsFd for Group {
     }
 }
 
+fn add_processes(group: &Path, depth: usize, all: &mut Vec<i32>) -> io::Result<()> {
+    let listed = present(fs::read_to_string(group.join("cgroup.procs")))?.unwrap_or_default();
+    // Processes of other process namespaces are listed as 0.
+    all.extend(listed.lines().filter_map(|line| line.parse().ok()).filter(|pid: &i32| *pid > 0));
+    let Some(depth) = depth.checked_sub(1) else { return Ok(()) };
+    let Some(entries) = present(fs::read_dir(group))? else { return Ok(()) };
+    let is_group = |entry: &DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
+    entries.flatten().filter(is_group).try_for_each(|child| add_processes(&child.path(), depth, all))
+}
+
+/// Returns what was read; `None` if the group has gone, or holds no processes of its own (threaded cgroups).
+fn present<T>(read: io::Result<T>) -> io::Result<Option<T>> {
+    let is_scarce =
+        |errno: i32| matches!(Errno::from_raw(errno), Errno::EMFILE | Errno::ENFILE | Errno::ENOMEM);
+    match read {
+        Err(error) if error.raw_os_error().is_some_and(is_scarce) => Err(error),
+        read => Ok(read.ok()),
+    }
+}
+
 /// Returns the path of an open directory.
 fn itself(directory: &impl AsRawFd) -> PathBuf {
     Path::new("/proc/self/fd").join(directory.as_raw_fd().to_string())
@@ -156,6 +189,49 @@ fn inside(directory: &impl AsRawFd, path: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A directory that is removed with all below it when dropped.
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("bufwise-{name}-{}", std::process::id()));
+            fs::create_dir(&path).unwrap();
+            Self(path)
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            fs::remove_dir_all(&self.0).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_walk_ends_where_groups_are_nested_too_deep() {
+        let scratch = Scratch::new("deep");
+        fs::create_dir_all(scratch.0.join("a/".repeat(DEPTH + 9))).unwrap();
+        fs::create_dir(scratch.0.join("b")).unwrap();
+        let mut visited = Vec::new();
+        let top = Group { directory: File::open(&scratch.0).unwrap(), path: PathBuf::from("/") };
+        top.walk_below(DEPTH, &mut |group| visited.push(group.path().to_owned()));
+        let deepest = visited.iter().map(|path| path.components().count() - 1).max();
+        assert_eq!((deepest, visited.len()), (Some(DEPTH), DEPTH + 2));
+        assert_eq!(visited.last().map(PathBuf::as_path), Some(Path::new("/")), "each after those below");
+    }
+
+    #[test]
+    fn processes_are_those_of_all_below_and_none_is_missed_for_lack_of_descriptors() {
+        let scratch = Scratch::new("processes");
+        fs::create_dir_all(scratch.0.join("a/b")).unwrap();
+        fs::write(scratch.0.join("cgroup.procs"), "7\n0\n").unwrap();
+        fs::write(scratch.0.join("a/b/cgroup.procs"), "8\n").unwrap();
+        let group = Group { directory: File::open(&scratch.0).unwrap(), path: PathBuf::from("/") };
+        assert_eq!(group.processes().unwrap(), [7, 8]);
+        let failed = |errno: Errno| present::<()>(Err(errno.into()));
+        assert!([Errno::ENOENT, Errno::ENODEV, Errno::EOPNOTSUPP].map(failed).iter().all(Result::is_ok));
+        assert!([Errno::EMFILE, Errno::ENFILE, Errno::ENOMEM].map(failed).iter().all(Result::is_err));
+    }
 
     #[test]
     fn what_is_no_group_is_named() {

@@ -216,6 +216,25 @@ fn a_roof_rises_where_a_hosts_pauses_leave_it_unused() {
     assert_eq!(after_round(9, highest - 1, 100, 98, RATE), (highest - 1 + RATE * 20 / 1024, 10));
 }
 
+/// Steps upwards are parts of C': where the path carries far less than a train has told, C' falls to eight times of that, by halves.
+#[test]
+fn the_capacity_falls_where_a_full_path_carries_an_eighth_of_it() {
+    let began = NOW - 100_000;
+    let capacity = |times| {
+        let state = bw_fit {
+            phase: FOLLOW,
+            roof: RATE,
+            capacity: times * RATE,
+            queued_since: began,
+            round_at: began,
+            window_at: began,
+            ..bw_fit::default()
+        };
+        after(state, &Sample { srtt: RTT + 12_000, ..sample(100, 100) }).capacity / RATE
+    };
+    assert_eq!([7, 8, 9, 16, 20].map(capacity), [7, 8, 8, 8, 10]);
+}
+
 /// A delay that is a queue in some rounds and none in others is allowed once it has stayed through a descent.
 #[test]
 fn a_delay_that_stays_through_a_descent_belongs_to_the_path() {
@@ -281,4 +300,16 @@ fn a_connection_that_is_left_alone_is_tried_again_when_its_time_is_over_and_it_h
     let grows = after_sample(NOW, RATE * 16 / 17 - 1);
     assert_eq!((grows.phase, grows.open_until, grows.carried), (OPEN, NOW + 2_000_000, RATE));
     assert_eq!(after_sample(NOW, RATE * 16 / 17 + MSS).phase, FOLLOW);
+}
+
+/// A connection that is left alone and sends little has nothing to tell: a roof of what it sends would bound its next transfer.
+#[test]
+fn a_connection_that_is_left_alone_is_not_tried_again_while_its_application_sends_little() {
+    let state =
+        |limited| bw_fit { phase: OPEN, limited, carried: RATE, round_at: NOW - 2 * RTT, ..bw_fit::default() };
+    // The congestion window has 100 segments, and these come in two round trips.
+    let phase = |segments| after(state(0), &sample(100, segments)).phase;
+    assert_eq!([phase(2), phase(49), phase(50)], [OPEN, OPEN, FOLLOW]);
+    let limited = Sample { app_limited: 1, ..sample(100, 80) };
+    assert_eq!([after(state(0), &limited).phase, after(state(1), &sample(100, 80)).phase], [OPEN; 2]);
 }

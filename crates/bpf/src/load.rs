@@ -34,6 +34,8 @@ pub(crate) struct Maps {
     /// Records made and connections closed.
     pub(crate) turnover: MapHandle,
     fast_path: MapHandle,
+    /// Room on the peers' paths.
+    rooms: MapHandle,
 }
 
 /// Loads the program for callbacks; returns it with the maps.
@@ -55,6 +57,7 @@ pub(crate) fn callbacks(config: &Config, matching: &Matching) -> Result<(OwnedFd
         programs: keep(&skeleton.maps.programs)?,
         turnover: keep(&skeleton.maps.turnover)?,
         fast_path: keep(&skeleton.maps.fast_path)?,
+        rooms: keep(&skeleton.maps.rooms)?,
     };
     let program = skeleton.progs.bufwise_flow.as_fd().try_clone_to_owned();
     Ok((program.map_err(EngineError::Attach)?, maps))
@@ -82,6 +85,7 @@ pub(crate) fn iterator(
         (&mut open.maps.programs, &maps.programs),
         (&mut open.maps.turnover, &maps.turnover),
         (&mut open.maps.fast_path, &maps.fast_path),
+        (&mut open.maps.rooms, &maps.rooms),
     ];
     for (map, of) in shared {
         map.reuse_fd(of.as_fd()).map_err(refused("sharing a map"))?;

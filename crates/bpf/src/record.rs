@@ -71,7 +71,7 @@ pub(crate) fn note(flow: &mut bw_flow, one: &Connection, at: u64) {
     flow.retrans = info.total_retrans;
     flow.segs_out = info.data_segs_out;
     flow.segs_in = info.data_segs_in;
-    flow.out_of_order = info.rcv_ooopack;
+    flow.out_of_order = info.rcv_ooopack.wrapping_sub(flow.fit_window.found_out_of_order);
     flow.delivered_segs = info.delivered;
     // Kernels before Linux 6.2 do not report the window, which is at most half of the buffer.
     flow.rcv_wnd = if info.rcv_wnd == 0 { mem.rcvbuf / 2 } else { info.rcv_wnd };

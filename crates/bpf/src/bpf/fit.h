@@ -161,6 +161,12 @@ BW_FN void bw_fit_descend(struct bw_fit *s, const struct bw_fit_sample *x, __u64
 	bw_fit_note_fall(s, x, bw_max(queue, s->allowed), before, delivered);
 	delivered = bw_fit_smooth(before, delivered);
 	s->known = s->doubts ? before : delivered;
+	/*
+	 * Steps are parts of C': on a path that has come to carry far less, those of the former one would overflow its queue. By
+	 * halves, for one round may have a pause of the link.
+	 */
+	if (!s->doubts)
+		s->capacity = bw_max(bw_min(s->capacity, BW_FIT_LARGEST_EXCESS * delivered), s->capacity / 2);
 	s->carried = 0;
 	s->drains = 1;
 	s->descents++;
@@ -383,9 +389,15 @@ BW_FN void bw_fit_follow(struct bw_fit *s, const struct bw_fit_sample *x)
 
 /* ---- All ------------------------------------------------------------------------------------------------ */
 
+/* In the phase Open: whether the round's rate tells what the path carries, and not what an idle application sends. */
+BW_FN int bw_fit_fills_window(const struct bw_fit *s, const struct bw_fit_sample *x, __u64 delivered)
+{
+	return !(s->limited | x->app_limited) && bw_product(delivered, x->srtt) * BW_FIT_OPEN_USED >= bw_fit_cwnd(x);
+}
+
 /*
- * In the phase Open: tries a roof again at the delivered rate, once the hold time is over and that rate has stopped
- * growing.
+ * In the phase Open: tries a roof again at the delivered rate, once the hold time is over, that rate has stopped growing, and
+ * the connection uses its congestion window.
  */
 BW_FN void bw_fit_rest(struct bw_fit *s, const struct bw_fit_sample *x)
 {
@@ -398,7 +410,7 @@ BW_FN void bw_fit_rest(struct bw_fit *s, const struct bw_fit_sample *x)
 		s->carried = delivered;
 		s->open_until = bw_max(s->open_until, x->now + BW_FIT_HOLD);
 	}
-	if (x->now >= s->open_until && delivered) {
+	if (x->now >= s->open_until && delivered && bw_fit_fills_window(s, x, delivered)) {
 		s->capacity = bw_max(s->capacity, delivered);
 		bw_fit_set(s, delivered, x);
 		bw_fit_enter_follow(s, x);

@@ -284,7 +284,6 @@ BW_FN void bw_fit_begin_ramp(struct bw_fit *s, const struct bw_fit_sample *x, __
 {
 	s->phase = BW_FIT_RAMP;
 	bw_fit_begin_floor(s);
-	s->window_at = 0;
 	s->window_rate = 0;
 	bw_fit_begin_round(s, x);
 	bw_fit_set_first(s, x, rate);

@@ -142,6 +142,9 @@
 #define BW_FIT_ALONG 8
 /* In the phase Open, the rate still grows if it rises by more than one part in this many. */
 #define BW_FIT_GROWN 16
+/* Its roof is tried again only if this many times the bytes of a round trip fill the congestion window, which slow start may leave
+ * half unused. */
+#define BW_FIT_OPEN_USED 4
 /* The first and the longest hold time of the phase Open (us). */
 #define BW_FIT_HOLD 2000000U
 #define BW_FIT_LONGEST_HOLD 64000000U

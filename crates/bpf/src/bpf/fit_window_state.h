@@ -215,7 +215,8 @@ struct bw_fit_window {
 	 */
 	__u32 tick;
 	__u32 is_short;
-	__u32 unused;
+	/* Segments that had come out of order before the record was made, modulo 2^32. */
+	__u32 found_out_of_order;
 };
 
 struct bw_fit_window_sample {
@@ -231,7 +232,7 @@ struct bw_fit_window_sample {
 	__u64 largest;
 	__u64 max;
 	__u32 scale;
-	/* Segments that have come out of order, modulo 2^32. */
+	/* Segments that have come out of order since the record was made, modulo 2^32. */
 	__u32 out_of_order;
 	/* Payload that has arrived behind a hole (arrivals.h). */
 	__u64 behind;

@@ -162,7 +162,7 @@ struct bw_flow {
 	__u32 srtt;
 	__u32 min_rtt;
 	__u32 rcv_rtt;
-	/* Segments so far, modulo 2^32: retransmitted; with data, sent and received; received out of order. */
+	/* Segments so far, modulo 2^32: retransmitted; with data, sent and received; out of order, since the record was made. */
 	__u32 retrans;
 	__u32 segs_out;
 	__u32 segs_in;

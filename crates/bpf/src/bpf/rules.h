@@ -45,9 +45,9 @@ BW_FN void bw_rules_begin(const volatile struct bw_config *c, struct bw_flow *f)
 	f->arrivals.total = f->bytes_received;
 	f->arrivals.in_order = f->bytes_received;
 	f->arrivals.segments = f->segs_in;
-	f->arrivals.out_of_order = f->out_of_order;
 	f->losses.in_order = f->bytes_received;
-	f->losses.out_of_order = f->out_of_order;
+	f->fit_window.found_out_of_order += f->out_of_order;
+	f->out_of_order = 0;
 	f->loss_events.retransmitted = f->retrans;
 	if (f->bytes_acked > BW_FIT_BEGUN)
 		f->fit.phase = BW_FIT_OPEN;

@@ -84,7 +84,7 @@ static void sample(struct bw_flow *f, struct tcp_sock *tp, __u64 now)
 	f->rcv_mss = tp->inet_conn.icsk_ack.rcv_mss;
 	f->rcv_rtt = tp->rcv_rtt_est.rtt_us >> 3;
 	f->segs_out = tp->data_segs_out;
-	f->out_of_order = tp->rcv_ooopack;
+	f->out_of_order = tp->rcv_ooopack - f->fit_window.found_out_of_order;
 	f->rcv_wnd = tp->rcv_wnd;
 	f->delivered = tp->rate_delivered;
 	f->delivered_in = tp->rate_interval_us;

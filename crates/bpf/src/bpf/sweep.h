@@ -69,8 +69,11 @@ static struct bw_flow *take_in(struct bw_swept *count, struct sock_common *skc, 
 		if (!is_record_due(tp) && bw_less(now, tp->tcp_mstamp) < BW_QUIET)
 			return NULL;
 		f = remember_late(cookie, tp, now);
-		if (f)
-			ask_for_callbacks(tp, callbacks_at_start());
+		if (!f)
+			return NULL;
+		/* Where there was no room for a record, the callbacks have left the connection to the sweep. */
+		wake(tp);
+		ask_for_callbacks(tp, callbacks_at_start());
 		return f;
 	}
 	if (!ask_for_callbacks(tp, wanted_callbacks())) {

@@ -12,13 +12,15 @@
 //! the record of the settings remains until they are given back.
 
 use std::collections::{HashMap, HashSet};
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use libbpf_rs::{MapCore, MapFlags};
 
 use super::Engine;
-use crate::error::{EngineError, failed};
+use crate::error::{EngineError, failed, is_full};
 use crate::flow::{FlowState, KNOWN};
+use crate::leftover::tuned_groups;
 use crate::program;
 use crate::release::{self, Released};
 use crate::watched;
@@ -79,15 +81,45 @@ impl Engine {
             .map_err(failed("noting a socket's program"))
     }
 
-    /// Leaves the connections in a cgroup (its number) and below it to the engine that is attached there.
-    pub(super) fn yield_to(&mut self, inode: u64) -> Result<(), EngineError> {
-        self.maps
-            .others
-            .update(&inode.to_ne_bytes(), &1_u32.to_ne_bytes(), MapFlags::ANY)
-            .map_err(failed("noting another's cgroup"))?;
-        if !self.yielded.contains(&inode) {
-            self.yielded.push(inode);
+    /// Leaves the connections in cgroups of other engines below ours to these, such as those of a `bufwise run` below
+    /// a daemon; returns the number of such cgroups. New connections are told apart without this call, but not those
+    /// that [`Engine::sweep`] finds: call it once everything is attached, and before the first sweep. `siblings` are
+    /// cgroups with engines of the same daemon, which divide connections by their groups. Cgroups whose engine has
+    /// gone since the last call are this engine's again. [`Engine::unnoted`] tells whether there were too many.
+    ///
+    /// # Errors
+    /// [`EngineError::Map`] with the kernel's answer; [`EngineError::Attach`] without cgroup v2.
+    pub fn yield_to_others(&mut self, siblings: &HashSet<u64>) -> Result<usize, EngineError> {
+        let tuned = tuned_groups().map_err(|error| EngineError::Attach(io::Error::other(error)))?;
+        let is_own =
+            |inode: &u64| siblings.contains(inode) || self.cgroups.iter().any(|(_, own)| own == inode);
+        let others: Vec<u64> = tuned.into_iter().filter(|inode| !is_own(inode)).collect();
+        let count = others.len();
+        self.yield_to(others)?;
+        Ok(count)
+    }
+
+    /// Returns for how many cgroups of other engines the programs' map had no room at the last
+    /// [`Engine::yield_to_others`]: a sweep in the kernel may adopt their existing connections.
+    #[must_use]
+    pub fn unnoted(&self) -> usize {
+        self.unnoted
+    }
+
+    /// Leaves the connections in these cgroups (their numbers) and below them to the engines that are attached there,
+    /// and no longer those in cgroups that it named before and does not name now.
+    fn yield_to(&mut self, others: Vec<u64>) -> Result<(), EngineError> {
+        for inode in self.yielded.iter().filter(|inode| !others.contains(inode)) {
+            let _not_there = self.maps.others.delete(&inode.to_ne_bytes());
         }
+        self.unnoted = 0;
+        for inode in &others {
+            match self.maps.others.update(&inode.to_ne_bytes(), &1_u32.to_ne_bytes(), MapFlags::ANY) {
+                Err(error) if is_full(&error) => self.unnoted += 1,
+                noted => noted.map_err(failed("noting another's cgroup"))?,
+            }
+        }
+        self.yielded = others;
         Ok(())
     }
 
@@ -122,5 +154,30 @@ impl Engine {
         }
         self.say(before)?;
         Ok(released)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+
+    #[test]
+    fn root_cgroups_of_others_that_are_gone_make_room_and_too_many_are_counted() {
+        if !bufwise_trial::root() {
+            return;
+        }
+        let mut engine = Engine::load(&Config::default()).unwrap();
+        let is_noted = |engine: &Engine, inode: u64| {
+            engine.maps.others.lookup(&inode.to_ne_bytes(), MapFlags::ANY).unwrap().is_some()
+        };
+        let room = u64::from(engine.maps.others.max_entries());
+        engine.yield_to((1..=room).collect()).unwrap();
+        assert_eq!((engine.unnoted(), is_noted(&engine, 1)), (0, true));
+        engine.yield_to((2..=room + 6).collect()).unwrap();
+        assert_eq!((engine.unnoted(), is_noted(&engine, 1), is_noted(&engine, 2)), (5, false, true));
+        engine.yield_to(vec![room + 6]).unwrap();
+        let noted = [2, room, room + 6].map(|inode| is_noted(&engine, inode));
+        assert_eq!((engine.unnoted(), noted), (0, [false, false, true]));
     }
 }

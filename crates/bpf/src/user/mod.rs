@@ -25,6 +25,7 @@ use bufwise_socket::diag::{Connection, State};
 use bufwise_socket::options::{self, BufferLock};
 use bufwise_units::Micros;
 use nix::sys::prctl;
+use nix::sys::stat::fstat;
 use nix::time::{ClockId, clock_gettime};
 use socket2::{Protocol, SockRef};
 
@@ -43,7 +44,7 @@ use sizing::Sizing;
 use sockets::Finder;
 
 /// Number of searches without the socket after which it counts as closed: it may pass from one process to another
-/// meanwhile.
+/// meanwhile. Searches that do not know the newest processes do not count: a server that forks closes its own descriptor.
 const MISSED: u32 = 2;
 /// Largest number of peers whose paths are remembered; with one more all are forgotten.
 const PEERS: usize = 1_024;
@@ -64,6 +65,8 @@ pub struct UserEngine {
     met: HashSet<u64>,
     finder: Finder,
     search: Search,
+    /// Time at which the next sample is due, microseconds; `u64::MAX`: none.
+    sample_at: u64,
     /// Processor time for all work, searches included.
     allowance: Allowance,
     /// Whether buffers are set: only if their lock can be removed again.
@@ -111,6 +114,7 @@ impl UserEngine {
             met: HashSet::new(),
             finder,
             search: Search::new(at),
+            sample_at: u64::MAX,
             allowance: Allowance::new(PART, at),
             sets_buffers: tells_locks(),
             may_be_paced: may_be_paced(),
@@ -157,9 +161,7 @@ impl UserEngine {
     /// Returns the time at which [`UserEngine::tend`] is due next.
     #[must_use]
     pub fn next_at(&self) -> Micros {
-        let open = self.connections.values().filter(|one| one.is_reached());
-        let sample = open.map(|one| one.schedule.next_at).min().unwrap_or(u64::MAX);
-        Micros(sample.min(self.search.next_at()).max(self.allowance.ready_at()))
+        Micros(self.sample_at.min(self.search.next_at()).max(self.allowance.ready_at()))
     }
 
     /// Searches for sockets and samples connections, as far as due.
@@ -174,6 +176,8 @@ impl UserEngine {
             self.search.spend(at, cpu_time() - began);
         }
         self.sample(at);
+        let reached = self.connections.values().filter(|one| one.is_reached());
+        self.sample_at = reached.map(|one| one.schedule.next_at).min().unwrap_or(u64::MAX);
         self.allowance.spend(at, cpu_time() - began);
     }
 
@@ -214,7 +218,7 @@ impl UserEngine {
             known.insert(inode);
             if let Some(place) = found.places.get(&inode) {
                 (watched.place, watched.missed) = (*place, 0);
-            } else {
+            } else if found.is_complete {
                 watched.missed += 1;
                 if watched.missed >= MISSED {
                     record::close(&mut watched.flow);
@@ -234,6 +238,11 @@ impl UserEngine {
     fn take(&mut self, inode: u64, place: Place, at: u64) {
         let Some(socket) = self.finder.fetch(place) else { return };
         let is_tcp = SockRef::from(&socket).protocol().is_ok_and(|found| found == Some(Protocol::TCP));
+        // The descriptor's number may belong to another socket by now.
+        let is_it = fstat(&socket).is_ok_and(|found| found.st_ino == inode);
+        if !is_it {
+            return;
+        }
         let one = u32::try_from(inode).ok().filter(|_| is_tcp);
         let Some(one) = one.and_then(|inode| Connection::of(&socket, inode).ok()) else {
             self.no_connections.insert(inode);
@@ -246,6 +255,12 @@ impl UserEngine {
                 return;
             }
             _ => return,
+        }
+        if let Some(watched) = self.connections.get_mut(&one.cookie) {
+            // It was out of sight for so long that it counted as closed.
+            record::note(&mut watched.flow, &one, at);
+            (watched.one, watched.place, watched.missed) = (one, place, 0);
+            return;
         }
         // The lock shows whether the application has set the buffers; on kernels without it the engine sets none.
         let lock = if self.sets_buffers { options::buffer_lock(&socket) } else { Ok(BufferLock::default()) };
@@ -374,6 +389,13 @@ mod tests {
         };
         engine.look_for_sockets(now().0);
         assert_eq!(open(&engine), [true, true]);
+        // Out of sight for too long: when it is found again, its settings are still ours.
+        let watched = engine.connections.get_mut(&cookies[0]).unwrap();
+        watched.flow.set_pace = 1_000;
+        record::close(&mut watched.flow);
+        engine.look_for_sockets(now().0);
+        assert_eq!(open(&engine), [true, true]);
+        assert_eq!(engine.connections[&cookies[0]].flow.set_pace, 1_000);
         drop(server);
         (0..MISSED).for_each(|_| engine.look_for_sockets(now().0));
         assert_eq!(open(&engine), [true, false]);

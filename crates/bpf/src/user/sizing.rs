@@ -109,8 +109,13 @@ impl<R: Reach> Sizing<'_, R> {
             }
             self.set_send(&socket, step.value)?;
         } else if !sets && self.flow.set_sndbuf != 0 {
-            let lock = options::buffer_lock(&socket)?;
-            options::set_buffer_lock(&socket, BufferLock { send: false, ..lock })?;
+            if self.flow.found_locks & SEND == 0 {
+                let lock = options::buffer_lock(&socket)?;
+                options::set_buffer_lock(&socket, BufferLock { send: false, ..lock })?;
+            } else {
+                // The application's own size, which was taken over.
+                self.means.set_send(&socket, Bytes(u64::from(self.flow.found_sndbuf) / 2))?;
+            }
             self.flow.set_sndbuf = 0;
         }
         self.hold_to(&socket, rate)
@@ -150,6 +155,8 @@ impl<R: Reach> Sizing<'_, R> {
         if rules::step_pace(self.flow, options::max_pacing_rate(socket)?.0, rate) {
             options::set_max_pacing_rate(socket, Rate(if rate == 0 { NONE } else { rate.into() }))?;
             self.flow.set_pace = rate;
+            // From the first bound on TCP paces, also once it is lifted.
+            self.flow.paced = 1;
         }
         let unsent = rules::step_unsent(self.config, self.flow, word(options::notsent_low_water(socket)?.0));
         if unsent != self.flow.set_unsent {
@@ -192,8 +199,12 @@ impl<R: Reach> Sizing<'_, R> {
             return self.set_receive(socket, memory / 2);
         }
         if !within && self.flow.set_rcvbuf != 0 {
-            let lock = options::buffer_lock(socket)?;
-            options::set_buffer_lock(socket, BufferLock { receive: false, ..lock })?;
+            if self.flow.found_locks & RECEIVE == 0 {
+                let lock = options::buffer_lock(socket)?;
+                options::set_buffer_lock(socket, BufferLock { receive: false, ..lock })?;
+            } else {
+                self.means.set_receive(socket, Bytes(u64::from(self.flow.found_rcvbuf) / 2))?;
+            }
             self.flow.set_rcvbuf = 0;
         }
         Ok(())

@@ -58,6 +58,8 @@ pub(super) struct Found {
     pub(super) places: HashMap<u64, Place>,
     /// Whether there is a new process.
     pub(super) started: bool,
+    /// Whether a process that was started shortly before would have been found: a socket that is not here is gone.
+    pub(super) is_complete: bool,
 }
 
 impl Finder {
@@ -91,7 +93,8 @@ impl Finder {
     /// Searches the processes at `now` (microseconds).
     pub(super) fn search(&mut self, now: u64) -> Found {
         self.reap();
-        let started = self.descends && now >= self.list_at && self.list(now);
+        let is_complete = !self.descends || now >= self.list_at;
+        let started = self.descends && is_complete && self.list(now);
         let mut places = HashMap::new();
         let processes: Vec<i32> = self.ours.iter().copied().collect();
         for pid in processes {
@@ -110,7 +113,7 @@ impl Finder {
                 }
             }
         }
-        Found { places, started }
+        Found { places, started, is_complete }
     }
 
     /// Returns a descriptor of the socket at a place.
@@ -252,6 +255,17 @@ mod tests {
         assert_eq!(Process::parse("12 sh S"), None);
         let own = Process::of(std::process::id().cast_signed()).unwrap();
         assert_eq!((own.is_over, own.parent), (false, nix::unistd::getppid().as_raw()));
+    }
+
+    #[test]
+    fn a_search_that_may_miss_a_new_process_says_so() {
+        let mut finder = Finder::new();
+        finder.list_at = 1_000;
+        assert!(!finder.search(999).is_complete);
+        assert!(finder.search(1_000).is_complete);
+        let mut own = Finder::of_itself();
+        own.list_at = 1_000;
+        assert!(own.search(0).is_complete, "no other process counts");
     }
 
     #[test]

@@ -90,6 +90,36 @@ fn root_until_the_first_sweep_each_connection_has_a_record_at_once() {
 }
 
 #[test]
+fn root_connections_of_an_engine_before_are_adopted_and_sized_in_every_namespace() {
+    let Some(scene) = Scene::new() else { return };
+    let cgroup = Cgroup::create().unwrap();
+    let namespaces = [Netns::new(), Netns::new()];
+    let connections = namespaces.each_ref().map(|netns| Connection::open(&cgroup, netns, "127.0.0.1"));
+    // The sockets keep the callbacks that this engine has switched on.
+    let mut before = engine_on(&config(), &cgroup);
+    for netns in &namespaces {
+        assert_eq!(before.sweep(netns.as_fd()).unwrap().adopted, 1);
+    }
+    before.release_all().unwrap();
+    before.detach();
+    drop((before, scene));
+    let mut engine = engine_on(&config(), &cgroup);
+    // Callbacks before the sweep leave the connections to it.
+    connections.iter().for_each(|one| one.send(SHORT));
+    for netns in &namespaces {
+        assert_eq!(engine.sweep_for(netns.as_fd(), &|_| true).unwrap().adopted, 1);
+    }
+    engine.note_all_swept().unwrap();
+    assert_eq!(engine.unrecorded().unwrap(), 0);
+    for connection in &connections {
+        connection.send(LONG);
+        connection.receive(LONG);
+        let flow = connection.flow(&engine).unwrap();
+        assert!(flow.set_send_buffer.is_some() && flow.set_window.is_some(), "{flow:?}");
+    }
+}
+
+#[test]
 fn root_in_a_new_cgroup_records_are_late_from_the_start_and_those_without_are_counted() {
     let Some(scene) = Scene::new() else { return };
     let cgroup = Cgroup::create().unwrap();

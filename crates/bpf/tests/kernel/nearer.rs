@@ -111,6 +111,24 @@ fn root_connections_from_before_are_left_to_a_nearer_engine_that_lives() {
 }
 
 #[test]
+fn root_connections_of_a_nearer_engine_that_has_gone_are_adopted() {
+    if !root() {
+        return;
+    }
+    let (netns, group) = (Netns::new(), Nested::new());
+    let (mut near, mut far) = (engine(60_000), engine(90_000));
+    near.attach(group.inner.as_fd()).unwrap();
+    let connection = group.connection(&netns);
+    far.attach(group.outer.as_fd()).unwrap();
+    far.yield_to_others(&HashSet::new()).unwrap();
+    assert_eq!(far.sweep(netns.as_fd()).unwrap().adopted, 0);
+    drop(near);
+    far.yield_to_others(&HashSet::new()).unwrap();
+    assert_eq!(far.sweep(netns.as_fd()).unwrap().adopted, 1);
+    assert!(connection.flow(&far).is_some());
+}
+
+#[test]
 fn root_records_that_are_made_late_are_the_nearer_programs_alone() {
     if !root() {
         return;
