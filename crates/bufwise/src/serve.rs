@@ -22,7 +22,7 @@ use bufwise_ftp::server::{
 use bufwise_host::notify::Notify;
 use bufwise_host::signals::Signals;
 use bufwise_policy::PolicyKind;
-use bufwise_units::{Bytes, Micros, Rate};
+use bufwise_units::{Bytes, Micros, ParseError, Rate};
 use clap::Args;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
@@ -38,11 +38,16 @@ use record::Records;
 
 /// Default port, which needs no privilege, unlike port 21.
 const DEFAULT_PORT: u16 = 2_121;
+/// Least memory for the buffers of all transfers: four times the 128 KiB that each has in any case.
+const LEAST_MEMORY: Bytes = Bytes(512 << 10);
+/// Least size of a connection's largest buffer, as for `--policy fixed:SIZE`.
+const LEAST_BUFFER: Bytes = Bytes(4 << 10);
 
-/// Serve a directory by FTP, with buffers that are tuned while files move, until SIGTERM or SIGINT.
+/// Serve a directory by FTP; with --policy the buffers of uploads are tuned
 ///
-/// Without --users and --user anybody may come, and read. Any FTP program will do on the other side; with bufwise get and
-/// put both ends tune. Transfers that run when told to stop have some seconds to end. Log lines go to standard error.
+/// The default policy, kernel, tunes nothing and only measures. Without --users and --user anybody may log in, and read. Any FTP
+/// program will do at the other end; with bufwise get and put, both ends tune. SIGTERM and SIGINT end the server; running
+/// transfers have some seconds to end (--grace). Log lines go to standard error.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   bufwise serve /srv/files
@@ -50,22 +55,26 @@ const DEFAULT_PORT: u16 = 2_121;
   bufwise serve /srv/files --listen 0.0.0.0:21 --users /etc/bufwise/users --run-as ftp --policy drs
 
 A line of the users' file is NAME:HASH:ro or NAME:HASH:rw; bufwise serve --hash-password NAME makes one.
-SIGHUP reads --users, --tls-cert and --tls-key again, for who comes from then on; they must be readable then, too, also with
---run-as. Sessions go on as they began; files with an error change nothing.
-Where the kernel has Landlock (Linux 5.19), a server that listens can open nothing but DIR and the directories of the files that
-SIGHUP reads: a link that leads to another directory than at the start needs a restart. The log says so, or why not.
+
+SIGHUP reads --users, --tls-cert and --tls-key again; new sessions use them, open sessions continue as they began. A file with an \
+error changes nothing. With --run-as, that user must be able to read the files.
+
+Where the kernel has Landlock (Linux 5.19), a server that listens can open only DIR and the directories of the files that SIGHUP \
+reads. If a link among these leads to another directory than at the start, the server has to be restarted. The log says whether \
+Landlock is in force.
+
 An upload has its name when all of it is on the disk; until then it is .NAME.bufwise-upload beside it, and can be resumed.")]
 pub(crate) struct ServeArgs {
-    /// What to serve; nothing outside can be reached, also not by links
+    /// Directory to serve; nothing outside of it can be reached, not by links either
     #[arg(value_name = "DIR", required_unless_present = "hash_password")]
     directory: Option<PathBuf>,
-    /// Where to listen: an address with a port, an address, or a port; without it port 2121 of all addresses
+    /// Where to listen: an address with a port, an address, or a port; default port 2121 of all addresses
     #[arg(long, value_name = "ADDR:PORT", value_parser = listen_address)]
     listen: Option<SocketAddr>,
     /// Append a line of JSON for each transfer to this file; - for standard output
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// After listening, become this user, when started by root
+    /// Become this user after listening, if started by root
     #[arg(long, value_name = "NAME")]
     run_as: Option<String>,
     /// Ask for a password, print a line for the users' file, and end
@@ -89,10 +98,10 @@ struct DataArgs {
     /// Wait for data connections on these ports, for a firewall
     #[arg(long, value_name = "A-B", value_parser = port_range)]
     passive_ports: Option<RangeInclusive<u16>>,
-    /// The IPv4 address to name to clients, where address translation hides the server's own
+    /// IPv4 address that clients are told, if address translation hides the server's own
     #[arg(long, value_name = "ADDR")]
     passive_address: Option<Ipv4Addr>,
-    /// Connect to clients, too, when they ask (PORT, EPRT); only ever to their own address
+    /// Connect to clients that ask for it (PORT, EPRT), only ever to their own address
     #[arg(long)]
     active: bool,
 }
@@ -100,45 +109,49 @@ struct DataArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Tuning")]
 struct TuningArgs {
-    /// For files that are received: kernel, fixed:SIZE, drs, drs-ftp or sobas; kernel leaves the buffers to the kernel,
-    /// and reports
+    /// Policy for files that are received: kernel, fixed:SIZE, drs, drs-ftp, sobas or sobas:published; kernel changes nothing
+    /// and only measures
     #[arg(long, value_name = "P", default_value = "kernel", value_parser = without_engine)]
     policy: PolicyKind,
-    /// Do not answer or send UDP probes, which sobas measures the path with
+    /// Neither answer nor send the UDP probes by which sobas measures the path
     #[arg(long)]
     no_probes: bool,
-    /// Most that one connection's buffer may be asked to be
-    #[arg(long, value_name = "SIZE", default_value = "16MiB")]
+    /// Largest buffer that a client may ask for, for one connection (at least 4KiB)
+    #[arg(long, value_name = "SIZE", default_value = "16MiB", value_parser = buffer_size)]
     max_buffer: Bytes,
-    /// Most that the send buffers of all downloads may be together, and all buffers asked for; a quarter of it for one user.
-    /// While there is enough, they are left to the kernel or the client; each has 128 KiB in any case
-    #[arg(long, value_name = "SIZE", default_value = "256MiB")]
+    /// Memory that the send buffers of all downloads together may take, with those that clients ask for (at least 512KiB)
+    ///
+    /// One user may have a quarter of it. While there is enough, the buffers are left to the kernel or the client. Each has 128 KiB
+    /// in any case.
+    #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = memory_of_all)]
     buffer_memory: Bytes,
-    /// Most that the receive buffers of all uploads may be together; a quarter of it for one user. While there is enough,
-    /// they are left to the kernel or the policy; each has 128 KiB in any case
-    #[arg(long, value_name = "SIZE", default_value = "512MiB")]
+    /// Memory that the receive buffers of all uploads together may take (at least 512KiB)
+    ///
+    /// One user may have a quarter of it. While there is enough, the buffers are left to the kernel or the policy. Each has 128 KiB in
+    /// any case.
+    #[arg(long, value_name = "SIZE", default_value = "512MiB", value_parser = memory_of_all)]
     receive_memory: Bytes,
     /// Largest rate of each transfer, as 100mbit
-    #[arg(long, value_name = "RATE")]
+    #[arg(long, value_name = "RATE", value_parser = some_rate)]
     limit_rate: Option<Rate>,
 }
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Limits")]
 struct LimitArgs {
-    /// Sessions at once
-    #[arg(long, value_name = "N", default_value_t = 256)]
+    /// Sessions at a time
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = some_sessions)]
     max_sessions: usize,
-    /// Sessions at once from one address
-    #[arg(long, value_name = "N", default_value_t = 32)]
+    /// Sessions at a time from one address
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = some_sessions)]
     max_sessions_per_address: usize,
-    /// End a session that sends no command for so long, and transfers nothing
-    #[arg(long, value_name = "TIME", default_value = "300s")]
+    /// End a session that sends no command and transfers nothing for this time
+    #[arg(long, value_name = "TIME", default_value = "300s", value_parser = some_time)]
     idle: Micros,
-    /// End a transfer that moves no byte for so long
-    #[arg(long, value_name = "TIME", default_value = "60s")]
+    /// End a transfer that moves no byte for this time
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = some_time)]
     stall: Micros,
-    /// Give transfers so long to end when told to stop
+    /// Time for running transfers to end after SIGTERM or SIGINT
     #[arg(long, value_name = "TIME", default_value = "10s")]
     grace: Micros,
 }
@@ -359,6 +372,44 @@ fn listen_address(text: &str) -> Result<SocketAddr, String> {
         Ok(SocketAddr::new(ip, DEFAULT_PORT))
     } else {
         text.parse().map_err(|_| "write 192.0.2.1:2121, [2001:db8::1]:2121, an address or a port".to_owned())
+    }
+}
+
+/// `--buffer-memory`, `--receive-memory`: a user's quarter holds at least one transfer.
+fn memory_of_all(text: &str) -> Result<Bytes, String> {
+    at_least(LEAST_MEMORY, text, "does not hold a transfer, whose user has a quarter of it: at least 512KiB")
+}
+
+/// `--max-buffer`: what the server would refuse as a buffer.
+fn buffer_size(text: &str) -> Result<Bytes, String> {
+    at_least(LEAST_BUFFER, text, "holds no two segments: at least 4KiB")
+}
+
+fn at_least(least: Bytes, text: &str, reason: &str) -> Result<Bytes, String> {
+    let size: Bytes = text.parse().map_err(|error: ParseError| error.to_string())?;
+    if size < least { Err(format!("{} {reason}", size.readable())) } else { Ok(size) }
+}
+
+fn some_rate(text: &str) -> Result<Rate, String> {
+    let rate: Rate = text.parse().map_err(|error: ParseError| error.to_string())?;
+    if rate == Rate(0) {
+        Err("nothing moves at a rate of 0: leave it out for no limit".to_owned())
+    } else {
+        Ok(rate)
+    }
+}
+
+fn some_sessions(text: &str) -> Result<usize, String> {
+    let count = text.parse().map_err(|_| format!("`{text}` is not a number of sessions"))?;
+    if count == 0 { Err("nobody could come: at least 1".to_owned()) } else { Ok(count) }
+}
+
+fn some_time(text: &str) -> Result<Micros, String> {
+    let time: Micros = text.parse().map_err(|error: ParseError| error.to_string())?;
+    if time == Micros::ZERO {
+        Err("everything would end at once: write a time such as 60s".to_owned())
+    } else {
+        Ok(time)
     }
 }
 

@@ -21,13 +21,13 @@ pub(super) struct TlsArgs {
     /// The certificate's private key, PEM
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
-    /// Offer TLS with a certificate made now; clients compare the fingerprint that is logged
+    /// Offer TLS with a certificate made at the start; clients compare its fingerprint, which is logged
     #[arg(long, conflicts_with = "tls_cert")]
     tls_self_signed: bool,
-    /// Take no login and transfer nothing without TLS
+    /// Allow no login and no transfer without TLS
     #[arg(long)]
     tls_required: bool,
-    /// Take only data connections that continue the TLS session; some programs cannot (Python, for one)
+    /// Accept only data connections that continue the TLS session; some programs cannot (Python's, for example)
     #[arg(long)]
     tls_reuse: bool,
 }

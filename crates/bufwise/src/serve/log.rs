@@ -1,7 +1,7 @@
 //! Log lines on standard error, for a terminal and for the journal.
 //!
-//! One line per event. Events that clients can cause at any rate (refused connections, errors) are limited to one line
-//! of each kind in ten seconds, which counts those left out.
+//! One line per event. Events that clients can cause at any rate (refused connections, ends of sessions without a
+//! password, errors) are limited to one line of each kind in ten seconds, which counts those left out.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -26,6 +26,8 @@ pub(super) struct Log {
 #[derive(Default)]
 struct State {
     refused: Told,
+    /// Ends of sessions that had not logged in with a password.
+    ended: Told,
     trouble: Told,
 }
 
@@ -48,6 +50,18 @@ impl Told {
     }
 }
 
+impl State {
+    /// As [`Told::may_speak`], for the kind of this event; other kinds are not limited.
+    fn may_speak(&mut self, event: &Event, now: Instant) -> Option<u64> {
+        match event {
+            Event::Refused { .. } => self.refused.may_speak(now),
+            Event::Ended { is_known: false, .. } => self.ended.may_speak(now),
+            Event::Trouble { .. } => self.trouble.may_speak(now),
+            _ => Some(0),
+        }
+    }
+}
+
 impl Log {
     /// Logs to standard error, with priorities if that is the journal.
     pub(super) fn to_stderr() -> Self {
@@ -67,11 +81,7 @@ impl Log {
         let left_out = {
             // Counters are valid at any time, also after a panic elsewhere.
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-            match event {
-                Event::Refused { .. } => state.refused.may_speak(Instant::now()),
-                Event::Trouble { .. } => state.trouble.may_speak(Instant::now()),
-                _ => Some(0),
-            }
+            state.may_speak(event, Instant::now())
         };
         let priority = if event.is_warning() { WARNING } else { INFO };
         match left_out {
@@ -104,5 +114,19 @@ mod tests {
         let at = |seconds| start + Duration::from_secs(seconds);
         let spoken: Vec<_> = [0, 1, 9, 10, 30].map(|seconds| told.may_speak(at(seconds))).into();
         assert_eq!(spoken, [Some(0), None, None, Some(2), Some(0)]);
+    }
+
+    #[test]
+    fn ends_that_anybody_can_cause_are_a_bounded_kind_of_their_own() {
+        let (mut state, start) = (State::default(), Instant::now());
+        let peer = ([198, 18, 0, 1], 1_024).into();
+        let ended = |is_known| Event::Ended { peer, is_known, reason: "no login came in time".to_owned() };
+        let mut spoken =
+            |event: Event, seconds| state.may_speak(&event, start + Duration::from_secs(seconds));
+        assert_eq!(spoken(ended(false), 0), Some(0));
+        assert_eq!(spoken(Event::Refused { peer, reason: "it has too many sessions" }, 0), Some(0));
+        assert_eq!(spoken(ended(false), 1), None);
+        assert_eq!([spoken(ended(true), 2), spoken(ended(true), 2)], [Some(0); 2]);
+        assert_eq!(spoken(ended(false), 10), Some(1));
     }
 }

@@ -20,14 +20,16 @@ const ANONYMOUS: &str = "anonymous";
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Users")]
 pub(super) struct People {
-    /// Let those in this file log in, and nobody without a name
+    /// File of the users that may log in; logins without a name are refused
     #[arg(long, value_name = "FILE")]
     users: Option<PathBuf>,
-    /// Let this one log in; of those in the file only those named; can be repeated. The password of one who is not in
-    /// the file comes from BUFWISE_PASSWORD or from a prompt. anonymous lets in whoever has no name
+    /// A user that may log in; can be repeated
+    ///
+    /// With --users, only the named ones of the file may log in. The password of a user who is not in the file comes from
+    /// BUFWISE_PASSWORD or a prompt. The name anonymous allows logins without a name.
     #[arg(long = "user", value_name = "NAME")]
     names: Vec<String>,
-    /// Let everybody who logs in write, or those named alone; rw in the users' file does so, too
+    /// Let every user write, or only the named ones; rw in the users' file does so, too
     #[arg(long, value_name = "NAME,..", num_args = 0..=1, require_equals = true, value_delimiter = ',', default_missing_value = EVERYBODY)]
     writable: Option<Vec<String>>,
     /// Those in no file, for whom a password was given.

@@ -3,14 +3,15 @@
 //! Rules: a partial file is continued only after its last [`TAIL`] bytes were compared with the server's; the
 //! comparison is the beginning of the same transfer, so it costs no round trip. The final length must be the server's
 //! SIZE where the server tells it, else the length that the reply to RETR announces; with `checksum`, the sum of the
-//! file on the disk must be the server's.
+//! file on the disk, or of the bytes that went into a pipe or device, must be the server's.
 //! Properties kept: the final name appears only after these checks; a failure leaves the bytes that arrived for the
 //! next attempt; a file with a wrong checksum is deleted.
 
 use std::fs::File;
 use std::path::Path;
 
-use bufwise_mover::{FilePart, MoveError, Progress, Received, Sink};
+use bufwise_mover::hash::HashKind;
+use bufwise_mover::{FilePart, Job, MoveError, Progress, Received, Sink};
 
 use super::conduct::{Buffers, Desk, Notes, conduct};
 use super::data;
@@ -45,7 +46,7 @@ pub(super) fn download(
     let tail = local::tail(partial.file(), have, TAIL)
         .map_err(|source| ClientError::Read { path: partial.path(), source })?;
     let mut part = FilePart::new(partial.file(), have);
-    let from = From { have, tail, size };
+    let from = From { have, tail, size, hash: None };
     let (received, notes) = fetch(session, remote, &mut part, &from, settings, watch)?;
     let found = partial.length()?;
     if let Some(expected) = size.filter(|expected| *expected != found) {
@@ -72,12 +73,15 @@ pub(super) fn stream(
     watch: &mut impl FnMut(Event<'_>),
 ) -> Result<Outcome, ClientError> {
     let size = session.size(remote)?;
-    let from = From { have: 0, tail: Vec::new(), size };
+    // Asked before the first byte, which could not be taken back.
+    let hash = if settings.checksum { Some(verify::kind(session)?) } else { None };
+    let from = From { have: 0, tail: Vec::new(), size, hash };
     watch(Event::Begun { size, resumed_from: 0 });
     let watch = |progress: &Progress| watch(Event::Progress(progress));
     let (received, notes) = fetch(session, remote, sink, &from, settings, watch)?;
     let Received { report, measured, .. } = received;
-    Ok(Outcome { size: report.bytes, report: Some(report), notes, measured, ..Outcome::default() })
+    let checksum = report.hash.map(|ours| verify::compare_sum(session, remote, ours)).transpose()?;
+    Ok(Outcome { size: report.bytes, report: Some(report), notes, measured, checksum, ..Outcome::default() })
 }
 
 /// Whether the file that already has the final name is the server's, as far as size and end tell.
@@ -103,6 +107,8 @@ struct From {
     tail: Vec<u8>,
     /// Bytes of the whole file.
     size: Option<u64>,
+    /// The sum to make of the bytes that pass.
+    hash: Option<HashKind>,
 }
 
 fn fetch(
@@ -113,7 +119,7 @@ fn fetch(
     settings: &Settings,
     watch: impl FnMut(&Progress),
 ) -> Result<(Received, Notes), ClientError> {
-    let From { have, tail, size } = from;
+    let From { have, tail, size, hash } = from;
     let prober = session.prober(settings)?;
     let mut tuner = settings.tuner(prober);
     tuner.prepare();
@@ -126,7 +132,7 @@ fn fetch(
     // After REST, servers announce either the whole file or the rest of it.
     let expected = size.map(|size| size - have).or_else(|| begun.announced().filter(|_| *have == 0));
     let mut stream = session.protect(tcp)?;
-    let job = settings.job(&desk.cancel);
+    let job = Job { hash: *hash, ..settings.job(&desk.cancel) };
     let mut differs = false;
     let buffers = if session.server().dialect { Buffers::Request } else { Buffers::Silent };
     let conducted = conduct(

@@ -73,6 +73,6 @@ impl Settings {
 
     /// Whether the path is probed beside the transfer.
     pub(super) fn probes(&self) -> bool {
-        self.policy == PolicyKind::Sobas
+        self.policy.probes()
     }
 }

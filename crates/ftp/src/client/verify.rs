@@ -42,14 +42,39 @@ pub(super) fn compare(
 ) -> Result<Checked, ClientError> {
     let theirs = ask(session, remote)?;
     let local = PathBuf::from("the local file");
-    let digest =
+    let ours =
         sum(file, theirs.kind(), u64::MAX).map_err(|source| ClientError::Read { path: local, source })?;
-    if digest == theirs {
-        return Ok(Checked { digest });
+    agreed(ours, theirs)
+}
+
+/// Compares the server's checksum of `remote` with `ours`, which is of [`kind`].
+///
+/// # Errors
+/// As [`compare`].
+pub(super) fn compare_sum(
+    session: &mut ClientSession,
+    remote: &Path,
+    ours: Digest,
+) -> Result<Checked, ClientError> {
+    let theirs = ask(session, remote)?;
+    agreed(ours, theirs)
+}
+
+/// The strongest sum that both ends know.
+///
+/// # Errors
+/// [`ClientError::NoChecksum`] where the server has none.
+pub(super) fn kind(session: &ClientSession) -> Result<HashKind, ClientError> {
+    Question::best(&session.server().features).map(|question| question.kind).ok_or(ClientError::NoChecksum)
+}
+
+fn agreed(ours: Digest, theirs: Digest) -> Result<Checked, ClientError> {
+    if ours == theirs {
+        return Ok(Checked { digest: ours });
     }
     Err(ClientError::Checksum {
-        algorithm: digest.kind().name().to_owned(),
-        local: digest.to_string(),
+        algorithm: ours.kind().name().to_owned(),
+        local: ours.to_string(),
         remote: theirs.to_string(),
     })
 }

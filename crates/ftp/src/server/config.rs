@@ -78,7 +78,7 @@ pub struct TlsConfig {
 /// How buffers are sized.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TuningConfig {
-    /// The receiver's rule, for uploads: `kernel`, `fixed`, `drs`, `drs-ftp` or `sobas`.
+    /// The receiver's rule, for uploads: `kernel`, `fixed`, `drs`, `drs-ftp`, `sobas` or `sobas:published`.
     pub policy: PolicyKind,
     /// Whether clients may measure the path with UDP probes (PROB), and are probed.
     pub probes: bool,
@@ -125,11 +125,22 @@ pub struct Limits {
     /// HASH commands computed at once, each of which takes a processor; at most one for each user at each address.
     /// Others wait for their turn.
     pub hashes: usize,
+    /// Memory for the names of directories that are being listed, of all listings together; a quarter of it for those
+    /// of one user at one address. Each listing has 64 KiB in any case.
+    pub listed_names: Bytes,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { sessions: 256, sessions_per_address: 32, passwords: 3, bad_commands: 10, hashes: 2 }
+        Self {
+            sessions: 256,
+            sessions_per_address: 32,
+            passwords: 3,
+            bad_commands: 10,
+            hashes: 2,
+            // A quarter lists a directory of some 300,000 names, more than most FTP clients can show.
+            listed_names: Bytes(128 << 20),
+        }
     }
 }
 
@@ -195,6 +206,8 @@ pub enum ServeError {
     #[error("cannot start: {0}")]
     System(#[from] std::io::Error),
     /// A policy that does not size receive buffers.
-    #[error("{0} is no rule for received files: write kernel, fixed:SIZE, drs, drs-ftp or sobas")]
+    #[error(
+        "{0} is no rule for received files: write kernel, fixed:SIZE, drs, drs-ftp, sobas or sobas:published"
+    )]
     Policy(PolicyKind),
 }

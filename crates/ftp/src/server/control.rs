@@ -72,9 +72,13 @@ impl Control {
         self.stream.as_ref().is_some_and(Stream::is_tls)
     }
 
-    /// Waits for a line, the bell, the server's end (unless `stop` is `None`), or `deadline`.
+    /// Waits for a line, the bell, the server's end (unless `stop` is `None`), or `deadline`, which counts even if lines
+    /// are waiting: a client that floods the server does not put it off.
     pub(super) fn hear(&mut self, bell: &Bell, stop: Option<&Bell>, deadline: Instant) -> io::Result<Heard> {
         let Some(stream) = &mut self.stream else { return Ok(Heard::Closed) };
+        if Instant::now() >= deadline {
+            return Ok(Heard::Late);
+        }
         loop {
             match self.lines.next_line() {
                 Ok(Some(line)) => return Ok(Heard::Line(line)),

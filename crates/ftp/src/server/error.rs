@@ -43,6 +43,9 @@ pub(super) enum StoreError {
     /// No space on the disk, or beyond a quota.
     #[error("No space left.")]
     Full,
+    /// The memory for names of listed directories is used up.
+    #[error("Too many names to list now: list a part of them by a pattern, or try again later.")]
+    TooMany,
     /// Something else; the cause is for the log.
     #[error("The file system reports an error.")]
     Other(#[source] io::Error),
@@ -54,7 +57,7 @@ impl StoreError {
     pub(super) const fn code(&self) -> u16 {
         match self {
             Self::Full => 452,
-            Self::Busy => 450,
+            Self::Busy | Self::TooMany => 450,
             Self::Lost | Self::Other(_) => 451,
             Self::Name | Self::Reserved => 553,
             Self::Beyond => 554,

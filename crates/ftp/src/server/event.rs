@@ -57,6 +57,8 @@ pub enum Event {
     Ended {
         /// From where.
         peer: SocketAddr,
+        /// Whether it had logged in with a password. Anybody can cause the others' ends, at any rate.
+        is_known: bool,
         /// Why.
         reason: String,
     },
@@ -89,7 +91,7 @@ impl fmt::Display for Event {
             Self::LoginFailed { peer, name } => write!(f, "{peer} failed to log in as {name}"),
             Self::Transfer(transfer) => transfer.fmt(f),
             Self::Changed { peer, user, what, path } => write!(f, "{peer} {user} {what} {path}"),
-            Self::Ended { peer, reason } => write!(f, "{peer} session ended: {reason}"),
+            Self::Ended { peer, reason, .. } => write!(f, "{peer} session ended: {reason}"),
             Self::Trouble { what } => f.write_str(what),
         }
     }

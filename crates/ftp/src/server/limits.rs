@@ -1,15 +1,18 @@
-//! Limits of sessions, of password attempts, and of the buffer memory that peers may request.
+//! Limits of sessions, of password attempts, and of the memory that peers may request.
 //!
 //! Source: RFC 2577, section 5 (password guessing). SBUF is a peer's request for this host's memory, so it is bounded
-//! for a connection, for a user and for the host, and given back when the connection ends.
+//! for a connection, for a user and for the host, and given back when the connection ends. The names of listed
+//! directories are bounded likewise (`store.rs`).
 //! Terms: an *origin* is an IPv4 address, or the first 64 bits of an IPv6 address, which commonly belong to one
-//! household. A *stranger* is a session that has not logged in.
-//! Rules: when all places are taken, a newcomer replaces the oldest stranger of the origin with most strangers, if that
-//! origin has more of them than the newcomer's own. Password attempts are spaced for each origin and name, so that
+//! household. A *stranger* is a session that has not logged in. A *guest* is a session that has logged in without a
+//! password (anonymous), which costs an attacker no more than being a stranger. A session is *dispensable* if it is a
+//! stranger's or a guest's and no transfer of it runs; a sum (HASH) counts as a transfer.
+//! Rules: when all places are taken, a newcomer replaces the oldest dispensable session of the origin with most of them,
+//! if that origin has more than the newcomer's own. Password attempts are spaced for each origin and name, so that
 //! guesses at one name do not delay another; names of one origin beyond [`NAMES`] share one spacing.
-//! Properties kept: a guard gives back what it counts when it is dropped, on every path; attempts at one name are
-//! spaced even over many connections at once; unknown names are spaced like known ones; the table of origins is
-//! bounded.
+//! Properties kept: a guard gives back what it counts when it is dropped, on every path; a session that has logged in
+//! with a password is never replaced, nor is one whose transfer runs; attempts at one name are spaced even over many
+//! connections at once; unknown names are spaced like known ones; the table of origins is bounded.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, RandomState};
@@ -65,8 +68,12 @@ struct Taken {
 /// A session that has a place.
 struct Holder {
     peer: SocketAddr,
-    /// Ends the session of a stranger.
-    hang_up: Option<Box<dyn FnOnce() + Send>>,
+    /// Ends the session.
+    hang_up: Box<dyn FnOnce() + Send>,
+    /// It has logged in with a password.
+    has_password: bool,
+    /// A transfer of it runs.
+    transfers: bool,
 }
 
 /// Why there is no place.
@@ -89,8 +96,8 @@ impl Slots {
         Self { most, most_per_origin, taken: Arc::default() }
     }
 
-    /// A place for `peer`, and the stranger that was ended for it. `hang_up` must end the new session at once; it may
-    /// be called until the session has logged in.
+    /// A place for `peer`, and the peer whose session was ended for it. `hang_up` must end the new session at once; it
+    /// is called only while that session is dispensable.
     pub(super) fn take(
         &self,
         peer: SocketAddr,
@@ -106,13 +113,14 @@ impl Slots {
         if taken.sessions.len() >= self.most {
             let number = taken.dispensable(origin).ok_or(NoSlot::Full)?;
             displaced = taken.sessions.remove(&number).map(|holder| {
-                holder.hang_up.into_iter().for_each(|hang_up| hang_up());
+                (holder.hang_up)();
                 holder.peer
             });
         }
         let number = taken.number;
         taken.number += 1;
-        taken.sessions.insert(number, Holder { peer, hang_up: Some(Box::new(hang_up)) });
+        let hang_up = Box::new(hang_up);
+        taken.sessions.insert(number, Holder { peer, hang_up, has_password: false, transfers: false });
         Ok((Slot { number, taken: Arc::clone(&self.taken) }, displaced))
     }
 
@@ -122,14 +130,14 @@ impl Slots {
 }
 
 impl Taken {
-    /// The stranger that is ended for a session from `newcomer`.
+    /// The session that is ended for one from `newcomer`.
     fn dispensable(&self, newcomer: IpAddr) -> Option<u64> {
-        let strangers = || self.sessions.iter().filter(|(_, holder)| holder.hang_up.is_some());
+        let dispensable = || self.sessions.iter().filter(|(_, holder)| holder.is_dispensable());
         let mut origins: HashMap<IpAddr, usize> = HashMap::new();
-        strangers().for_each(|(_, holder)| *origins.entry(holder.origin()).or_default() += 1);
+        dispensable().for_each(|(_, holder)| *origins.entry(holder.origin()).or_default() += 1);
         let own = origins.get(&newcomer).copied().unwrap_or(0);
         let most = origins.values().copied().max().filter(|most| *most > own)?;
-        strangers()
+        dispensable()
             .find(|(_, holder)| origins.get(&holder.origin()) == Some(&most))
             .map(|(number, _)| *number)
     }
@@ -139,13 +147,37 @@ impl Holder {
     fn origin(&self) -> IpAddr {
         origin(self.peer.ip())
     }
+
+    fn is_dispensable(&self) -> bool {
+        !self.has_password && !self.transfers
+    }
 }
 
 impl Slot {
-    /// The session has logged in: it keeps its place.
+    /// The session has logged in with a password: it keeps its place until [`Slot::release`].
     pub(super) fn keep(&self) {
+        self.change(|holder| holder.has_password = true);
+    }
+
+    /// The session's login has ended: it is a stranger again.
+    pub(super) fn release(&self) {
+        self.change(|holder| holder.has_password = false);
+    }
+
+    /// A transfer of the session runs: it has its place until [`Slot::end_transfer`], also as a guest.
+    pub(super) fn begin_transfer(&self) {
+        self.change(|holder| holder.transfers = true);
+    }
+
+    /// The session's transfer has ended.
+    pub(super) fn end_transfer(&self) {
+        self.change(|holder| holder.transfers = false);
+    }
+
+    /// Changes the session's entry, unless a newcomer has its place already.
+    fn change(&self, change: impl FnOnce(&mut Holder)) {
         if let Some(holder) = locked(&self.taken).sessions.get_mut(&self.number) {
-            holder.hang_up = None;
+            change(holder);
         }
     }
 }
@@ -229,7 +261,7 @@ impl Attempts {
     }
 }
 
-/// Buffer memory granted to peers.
+/// Memory granted to peers, of one kind: buffers, or names of listed directories.
 #[derive(Clone, Debug)]
 pub(super) struct Ledger {
     caps: BufferCaps,
@@ -273,7 +305,7 @@ impl Ledger {
         Self { caps, held: Arc::default() }
     }
 
-    /// An empty grant for a connection of `user`.
+    /// An empty grant for a connection, or a listing, of `user`.
     pub(super) fn open(&self, user: &str) -> Grant {
         Grant { user: user.to_owned(), bytes: 0, ledger: self.clone() }
     }
@@ -342,6 +374,31 @@ mod tests {
         drop(first);
         let _again = take(1).unwrap();
         assert_eq!(slots.taken(), 3);
+    }
+
+    #[test]
+    fn a_place_is_kept_by_a_password_or_for_as_long_as_a_transfer_runs() {
+        let slots = Slots::new(2, 2);
+        let take = |last| slots.take((address(last), 1_024).into(), || {});
+        let displaced = |last| take(last).map(|(_, displaced)| displaced.map(|peer| peer.ip()));
+        let (first, second) = (take(1).unwrap().0, take(1).unwrap().0);
+        first.keep();
+        second.begin_transfer();
+        assert_eq!(displaced(2), Err(NoSlot::Full));
+        second.end_transfer();
+        assert_eq!(displaced(2), Ok(Some(address(1))));
+        // Neither has any effect on a place that is another's by now.
+        second.begin_transfer();
+        second.keep();
+        let _third = take(3).unwrap().0;
+        assert_eq!(displaced(2), Ok(Some(address(3))), "the first one stays");
+        let _again = take(3).unwrap().0;
+        first.release();
+        first.begin_transfer();
+        assert_eq!(displaced(2), Ok(Some(address(3))), "without a login, but it transfers");
+        let _fourth = take(3).unwrap().0;
+        first.end_transfer();
+        assert_eq!(displaced(2), Ok(Some(address(1))), "the oldest, whose login has ended");
     }
 
     #[test]

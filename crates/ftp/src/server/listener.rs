@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use bufwise_mover::is_passing;
 use bufwise_mover::wake::{self, Bell};
 use bufwise_policy::{PolicyKind, Side};
+use bufwise_units::Bytes;
 use nix::poll::PollFlags;
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -19,7 +20,7 @@ use super::budget::Budget;
 use super::config::{Config, ServeError};
 use super::control::{Control, canonical};
 use super::event::{Event, Observer};
-use super::limits::{Attempts, Ledger, NoSlot, Slot, Slots};
+use super::limits::{Attempts, BufferCaps, Ledger, NoSlot, Slot, Slots};
 use super::session::ServerSession;
 use super::shared::{Rules, Shared, Stop};
 use super::store::Store;
@@ -58,6 +59,7 @@ impl Server {
         let shared = Shared {
             attempts: Attempts::new(times.wrong_password),
             ledger: Ledger::new(tuning.buffers),
+            names: Ledger::new(names_caps(limits.listed_names)),
             receiving: Budget::new(tuning.receiving.user, tuning.receiving.host),
             sending: Budget::new(tuning.buffers.user, tuning.buffers.host),
             turns: Turns::new(limits.hashes),
@@ -144,8 +146,8 @@ impl Server {
         match self.shared.slots.take(peer, hang_up) {
             Ok((slot, displaced)) => {
                 if let Some(peer) = displaced {
-                    let reason = "all sessions are taken, and it had not logged in".to_owned();
-                    self.shared.tell(&Event::Ended { peer, reason });
+                    let reason = "all sessions are taken, and it had no password and no transfer".to_owned();
+                    self.shared.tell(&Event::Ended { peer, is_known: false, reason });
                 }
                 self.begin(stream, peer, slot);
             }
@@ -161,7 +163,8 @@ impl Server {
             thread::Builder::new().name("bufwise-ftp".to_owned()).spawn(move || session.run())
         });
         if let Err(error) = started {
-            self.shared.tell(&Event::Ended { peer, reason: format!("it could not begin: {error}") });
+            let reason = format!("it could not begin: {error}");
+            self.shared.tell(&Event::Ended { peer, is_known: false, reason });
         }
     }
 
@@ -175,6 +178,12 @@ impl Server {
         let _unheard =
             stream.set_nonblocking(true).and_then(|()| stream.write(&Reply::single(421, text).encode()));
     }
+}
+
+/// The parts of this memory for one listing, and for the listings of one party.
+fn names_caps(host: Bytes) -> BufferCaps {
+    let quarter = host.scaled(1, 4);
+    BufferCaps { connection: quarter, user: quarter, host }
 }
 
 /// Accepts only policies for the receiver's side.

@@ -1,13 +1,15 @@
 //! Directory listings as a stream of bytes, produced line by line while they are sent.
 //!
-//! Properties kept: a directory of any size takes the memory of its names alone; a name with a line break is skipped.
+//! Properties kept: a directory takes the memory of its names alone, which is bounded (`store.rs`); a name with a line
+//! break is skipped.
 
+use std::ffi::OsString;
 use std::io::{self, Read};
 use std::path::PathBuf;
 use std::time::SystemTime;
 
 use super::path::VirtualPath;
-use super::store::{Listed, Status};
+use super::store::Status;
 use super::users::Rights;
 use crate::wire::listing::{Entry, Facts, Kind, encode_ls, encode_mlsx};
 
@@ -22,10 +24,12 @@ pub(super) enum Form {
     Facts(Facts),
 }
 
+/// Names to be listed, each with its status.
+pub(super) type Entries = Box<dyn Iterator<Item = (OsString, Status)> + Send>;
+
 /// A listing to be read.
-#[derive(Debug)]
 pub(super) struct Listing {
-    entries: Listed,
+    entries: Entries,
     form: Form,
     rights: Rights,
     /// In front of every name of an NLST: the directory as the client gave it.
@@ -36,7 +40,7 @@ pub(super) struct Listing {
 }
 
 impl Listing {
-    pub(super) fn new(entries: Listed, form: Form, rights: Rights, prefix: PathBuf) -> Self {
+    pub(super) fn new(entries: Entries, form: Form, rights: Rights, prefix: PathBuf) -> Self {
         Self { entries, form, rights, prefix, now: SystemTime::now(), line: Vec::new(), at: 0 }
     }
 

@@ -9,7 +9,8 @@
 //! Source: RFC 959, section 5; section 4.2: commands during a transfer wait for its end, except those about the
 //! transfer.
 //! Properties kept: each command gets one completing reply, in order; a transfer gets its own, whatever else was
-//! answered meanwhile; the session ends at the deadline of its state, and a transfer with it.
+//! answered meanwhile; the session ends at the deadline of its state, and a transfer with it; commands that came before
+//! AUTH have no effect after it.
 
 mod agreed;
 mod files;
@@ -54,13 +55,24 @@ pub(super) struct ServerSession {
     slot: Slot,
     bell: Arc<Bell>,
     began: Instant,
-    /// The name of a USER that waits for its PASS.
-    name: Option<String>,
-    user: Option<User>,
     wrong_passwords: u32,
     bad_commands: u32,
     /// For data connections, once the control connection is encrypted.
     tls: Option<ServerTls>,
+    client: ClientState,
+    running: Option<Running>,
+    tuned: Tuned,
+    /// ABORs that wait for the transfer's own end.
+    aborting: usize,
+    /// The server stops: the time at which transfers are cancelled.
+    stopping: Option<Instant>,
+}
+
+/// The effects of a client's commands on those that follow. AUTH puts the default in its place.
+struct ClientState {
+    /// The name of a USER that waits for its PASS.
+    name: Option<String>,
+    user: Option<User>,
     /// PBSZ has come, which must precede PROT.
     protection_sized: bool,
     /// PROT P: data connections are encrypted.
@@ -84,15 +96,37 @@ pub(super) struct ServerSession {
     /// SBUF before a transfer: the buffers of data connections to come.
     buffer: Option<ReservedBuffer>,
     probes: Probes,
-    running: Option<Running>,
-    tuned: Tuned,
+    /// Commands that wait for the end of the transfer.
     queue: VecDeque<Command>,
     /// Commands beyond the queue's limit.
     excess: u32,
-    /// ABORs that wait for the transfer's own end.
-    aborting: usize,
-    /// The server stops: the time at which transfers are cancelled.
-    stopping: Option<Instant>,
+}
+
+impl Default for ClientState {
+    /// Before the first command.
+    fn default() -> Self {
+        Self {
+            name: None,
+            user: None,
+            protection_sized: false,
+            private: false,
+            here: VirtualPath::top(),
+            facts: Facts::default(),
+            hash: HashKind::Sha256,
+            way: None,
+            text: false,
+            reserved: None,
+            only_epsv: false,
+            restart: 0,
+            rename_from: None,
+            announced: None,
+            notify: false,
+            buffer: None,
+            probes: Probes::default(),
+            queue: VecDeque::new(),
+            excess: 0,
+        }
+    }
 }
 
 /// Whether the session continues after a command.
@@ -111,30 +145,12 @@ impl ServerSession {
             slot,
             bell: Arc::new(Bell::new()?),
             began: Instant::now(),
-            name: None,
-            user: None,
             wrong_passwords: 0,
             bad_commands: 0,
             tls: None,
-            protection_sized: false,
-            private: false,
-            here: VirtualPath::top(),
-            facts: Facts::default(),
-            hash: HashKind::Sha256,
-            way: None,
-            text: false,
-            reserved: None,
-            only_epsv: false,
-            restart: 0,
-            rename_from: None,
-            announced: None,
-            notify: false,
-            buffer: None,
-            probes: Probes::default(),
+            client: ClientState::default(),
             running: None,
             tuned: Tuned::default(),
-            queue: VecDeque::new(),
-            excess: 0,
             aborting: 0,
             stopping: None,
         })
@@ -194,7 +210,7 @@ impl ServerSession {
     /// Handles a client that has hung up. After QUIT a running transfer goes on to its end (RFC 959, section 4.1.1).
     fn outlives_client(&mut self) -> bool {
         let Some(running) = &self.running else { return false };
-        let parted = self.queue.contains(&Command::Quit);
+        let parted = self.client.queue.contains(&Command::Quit);
         if parted {
             running.part();
             self.control.outlive();
@@ -205,13 +221,13 @@ impl ServerSession {
     /// Handles what has waited for the end of a transfer: commands, and the server's stop.
     fn catch_up(&mut self) -> io::Result<Next> {
         while self.running.is_none() && self.stopping.is_none() {
-            let Some(command) = self.queue.pop_front() else { break };
+            let Some(command) = self.client.queue.pop_front() else { break };
             if self.obey(command)? == Next::End {
                 return Ok(Next::End);
             }
         }
-        if self.running.is_none() && self.queue.is_empty() {
-            for _ in 0..std::mem::take(&mut self.excess) {
+        if self.running.is_none() && self.client.queue.is_empty() {
+            for _ in 0..std::mem::take(&mut self.client.excess) {
                 self.reply(450, "Too many commands have come during a transfer: this one again, please.")?;
             }
         }
@@ -224,7 +240,7 @@ impl ServerSession {
 
     fn deadline(&self) -> Instant {
         let (now, times) = (Instant::now(), &self.server.config.times);
-        match (self.stopping, &self.running, &self.user) {
+        match (self.stopping, &self.running, &self.client.user) {
             (Some(stopping), Some(running), _) if !running.is_cancelled() => stopping,
             // A transfer has time limits of its own.
             (_, Some(_), _) => now + NO_DEADLINE,
@@ -242,7 +258,7 @@ impl ServerSession {
                 Ok(Next::Go)
             }
             None => {
-                let waited = if self.user.is_some() { "no command came" } else { "no login came" };
+                let waited = if self.client.user.is_some() { "no command came" } else { "no login came" };
                 self.ended(&format!("{waited} in time"));
                 self.reply(421, "Time is over, goodbye.")?;
                 Ok(Next::End)
@@ -265,7 +281,7 @@ impl ServerSession {
     /// Answers a line that is no command, or a command that needs a login first.
     fn bad_command(&mut self, reply: &Reply) -> io::Result<Next> {
         self.control.reply(reply)?;
-        if self.user.is_some() {
+        if self.client.user.is_some() {
             return Ok(Next::Go);
         }
         self.bad_commands += 1;
@@ -288,11 +304,11 @@ impl ServerSession {
                 self.running.iter().for_each(Running::cancel);
             }
             Command::Sbuf(request) if self.takes_requests() => self.request(request)?,
-            later if self.excess == 0 && self.queue.len() < MAX_QUEUED_COMMANDS => {
-                self.queue.push_back(later);
+            later if self.client.excess == 0 && self.client.queue.len() < MAX_QUEUED_COMMANDS => {
+                self.client.queue.push_back(later);
             }
             // Answered in its turn, after those in the queue.
-            _ => self.excess = self.excess.saturating_add(1),
+            _ => self.client.excess = self.client.excess.saturating_add(1),
         }
         Ok(())
     }
@@ -300,12 +316,12 @@ impl ServerSession {
     /// Executes a command; no transfer runs.
     fn obey(&mut self, command: Command) -> io::Result<Next> {
         // RNTO must follow RNFR at once (RFC 959, section 5.4).
-        let rename_from = self.rename_from.take();
+        let rename_from = self.client.rename_from.take();
         let command = match self.obey_anybody(command)? {
             Ok(next) => return Ok(next),
             Err(command) => command,
         };
-        let Some(user) = self.user.clone() else {
+        let Some(user) = self.client.user.clone() else {
             let reply = match command {
                 Command::Unknown(_) => Reply::single(500, "Unknown command."),
                 _ => Reply::single(530, "Log in with USER and PASS first."),
@@ -371,6 +387,8 @@ impl ServerSession {
 
     /// Ends the session for a reason that is logged.
     fn ended(&self, reason: &str) {
-        self.server.tell(&Event::Ended { peer: self.control.peer, reason: reason.to_owned() });
+        let is_known = self.client.user.as_ref().is_some_and(|user| !user.is_guest());
+        let (peer, reason) = (self.control.peer, reason.to_owned());
+        self.server.tell(&Event::Ended { peer, is_known, reason });
     }
 }

@@ -20,6 +20,8 @@ pub(super) struct Shared {
     pub(super) store: Store,
     pub(super) attempts: Attempts,
     pub(super) ledger: Ledger,
+    /// Memory for the names of directories that are being listed.
+    pub(super) names: Ledger,
     pub(super) receiving: Budget,
     pub(super) sending: Budget,
     /// Turns for computing sums.

@@ -4,8 +4,12 @@
 //! We: paths are resolved by the kernel below a descriptor of the directory (cap-std: openat2 with
 //! `RESOLVE_BENEATH`), never checked first and opened later. Links that lead outside are refused at the
 //! moment of use.
+//!
+//! A listing is sorted, so it holds the names of its directory until the client has taken them; a million names take
+//! some 100 MB. The memory of all listings together is therefore bounded, and requested while a directory is read.
 //! Properties kept: only regular files are opened, without waiting (a FIFO would block); error texts are fixed, and
-//! hold no bytes of the client.
+//! hold no bytes of the client; the names of all listings stay within their memory, except for [`NAMES_AT_ONCE`] of
+//! each listing, and give it back when the listing ends.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -13,15 +17,24 @@ use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::time::SystemTime;
 
+use bufwise_units::Bytes;
 use cap_std::ambient_authority;
 use cap_std::fs::{Dir, Metadata, MetadataExt, OpenOptions, OpenOptionsExt};
 use nix::fcntl::OFlag;
 use nix::sys::statvfs::fstatvfs;
 
 use super::error::StoreError;
+use super::limits::Grant;
 use super::path::{VirtualPath, is_partial, partial_name};
-use super::upload::{Start, Upload, remove_unfinished};
+use super::upload::{self, Start, Upload, remove_unfinished};
 use crate::wire::Kind;
+
+/// Memory of a listed name beside its bytes: up to 48 in a vector that doubles as it grows, and up to 31 that the
+/// allocator adds.
+const NAME_OVERHEAD: u64 = 80;
+/// Memory of a listing that is not counted, so that directories of some hundred names can be listed at any time. More is
+/// requested in steps of this size.
+const NAMES_AT_ONCE: u64 = 64 << 10;
 
 /// The directory that is served.
 #[derive(Debug)]
@@ -132,21 +145,27 @@ impl Store {
         self.directory(path).map(drop)
     }
 
-    /// Opens a directory to list it.
+    /// Opens a directory to list the names that `matches`, which are held within `memory`.
     ///
     /// # Errors
-    /// As [`StoreError`] says.
-    pub(super) fn list(&self, path: &VirtualPath) -> Result<Listed, StoreError> {
+    /// [`StoreError::TooMany`] if the memory is used up; else as [`StoreError`] says.
+    pub(super) fn list(
+        &self,
+        path: &VirtualPath,
+        memory: Grant,
+        matches: impl Fn(&OsStr) -> bool,
+    ) -> Result<Listed, StoreError> {
         let directory = self.directory(path)?;
-        let mut names = Vec::new();
+        let mut names = Names::within(memory);
         for entry in directory.entries()? {
             let name = entry?.file_name();
-            if !is_partial(&name) {
-                names.push(name);
+            if !is_partial(&name) && matches(&name) {
+                names.add(name)?;
             }
         }
+        let Names { mut names, memory, .. } = names;
         names.sort_unstable();
-        Ok(Listed { directory, names: names.into_iter() })
+        Ok(Listed { directory, names: names.into_iter(), _memory: memory })
     }
 
     /// Creates a directory and synchronises it to the disk, because files stored in it would be lost with it.
@@ -167,13 +186,22 @@ impl Store {
         Ok(self.top.remove_dir(path.relative())?)
     }
 
-    /// Removes a file (for a link, the link itself), or the partial file of an interrupted upload, not of a running
-    /// one.
+    /// Checks that no upload holds `path`: its end would undo what is done to the name meanwhile.
     ///
     /// # Errors
-    /// As [`StoreError`] says.
+    /// [`StoreError::Busy`] if one does; else as [`StoreError`] says.
+    pub(super) fn check_free(&self, path: &VirtualPath) -> Result<(), StoreError> {
+        let name = path.name().ok_or(StoreError::Denied)?;
+        upload::check_free(&self.top, &path.parent().relative().join(partial_name(name)))
+    }
+
+    /// Removes a file (for a link, the link itself), or the partial file of an interrupted upload.
+    ///
+    /// # Errors
+    /// [`StoreError::Busy`] while an upload holds the name; else as [`StoreError`] says.
     pub(super) fn remove_file(&self, path: &VirtualPath) -> Result<(), StoreError> {
         let name = path.name().ok_or(StoreError::NotAFile)?;
+        self.check_free(path)?;
         match self.top.remove_file(path.relative()) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 remove_unfinished(&self.directory(&path.parent())?, name)
@@ -185,11 +213,10 @@ impl Store {
     /// Renames a file or directory; replaces a file of the new name.
     ///
     /// # Errors
-    /// As [`StoreError`] says.
+    /// [`StoreError::Busy`] while an upload holds one of the names; else as [`StoreError`] says.
     pub(super) fn rename(&self, from: &VirtualPath, to: &VirtualPath) -> Result<(), StoreError> {
-        if from.name().is_none() || to.name().is_none() {
-            return Err(StoreError::Denied);
-        }
+        self.check_free(from)?;
+        self.check_free(to)?;
         Ok(self.top.rename(from.relative(), &self.top, to.relative())?)
     }
 
@@ -214,6 +241,35 @@ impl Store {
     }
 }
 
+/// Names that were read of a directory.
+struct Names {
+    names: Vec<OsString>,
+    /// The memory that they take.
+    bytes: u64,
+    /// The memory that they may take without a further request.
+    allowed: u64,
+    memory: Grant,
+}
+
+impl Names {
+    fn within(memory: Grant) -> Self {
+        Self { names: Vec::new(), bytes: 0, allowed: NAMES_AT_ONCE, memory }
+    }
+
+    fn add(&mut self, name: OsString) -> Result<(), StoreError> {
+        self.bytes += name.len() as u64 + NAME_OVERHEAD;
+        if self.bytes > self.allowed {
+            let request = (self.bytes - NAMES_AT_ONCE).next_multiple_of(NAMES_AT_ONCE);
+            self.allowed = NAMES_AT_ONCE + self.memory.ask(Bytes(request)).0;
+        }
+        if self.bytes > self.allowed {
+            return Err(StoreError::TooMany);
+        }
+        self.names.push(name);
+        Ok(())
+    }
+}
+
 /// A directory being listed: names in the order of their bytes, each with its status.
 ///
 /// Entries that have vanished meanwhile, and links that lead to nothing or outside, are skipped.
@@ -221,17 +277,11 @@ impl Store {
 pub(super) struct Listed {
     directory: Dir,
     names: std::vec::IntoIter<OsString>,
+    /// Gives the memory of the names back when dropped.
+    _memory: Grant,
 }
 
 impl Listed {
-    /// Keeps the names that `matches`.
-    #[must_use]
-    pub(super) fn only(mut self, matches: impl Fn(&OsStr) -> bool) -> Self {
-        let names: Vec<_> = self.names.by_ref().filter(|name| matches(name)).collect();
-        self.names = names.into_iter();
-        self
-    }
-
     /// How many names are still to come.
     #[must_use]
     pub(super) fn left(&self) -> usize {

@@ -9,6 +9,7 @@
 //! at a time, however many sums it requests; the queue is bounded.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -35,6 +36,13 @@ pub(super) struct Party {
 impl Party {
     pub(super) fn new(user: &str, address: IpAddr) -> Self {
         Self { user: user.to_owned(), origin: origin(address) }
+    }
+}
+
+impl fmt::Display for Party {
+    /// A text that no other party has: names of users have no spaces.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at {}", self.user, self.origin)
     }
 }
 

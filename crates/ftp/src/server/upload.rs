@@ -13,7 +13,9 @@
 //! To resume in, or append to, an existing file, its beginning is copied first (shared on file systems that can), so
 //! that this change, too, becomes visible in one step.
 //! Properties kept: one upload of a name at a time (a lock on the reserved file, which only the lock's holder removes);
-//! an upload renames and removes only its own file; a file that replaces another gets its permissions.
+//! while it runs, no client removes or renames the file of that name, or gives the name to another ([`check_free`]); an
+//! upload renames and removes only its own file; a file that replaces another gets its permissions; a cancelled upload
+//! ends within one piece of the copy ([`PIECE`]).
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, TryLockError};
@@ -21,6 +23,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use bufwise_mover::Cancel;
 use cap_std::fs::{Dir, OpenOptions, OpenOptionsExt};
 use nix::fcntl::OFlag;
 
@@ -30,6 +33,8 @@ use super::sync::moment;
 
 /// Attempts to lock a reserved file, which another session may finish between open and lock.
 const LOCK_ATTEMPTS: u32 = 8;
+/// Bytes of an existing file that are copied at once, without a look at the cancellation: a second of a slow disk.
+const PIECE: u64 = 64 << 20;
 
 /// Where an upload begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +75,7 @@ impl Upload {
         existing(&directory, name)?;
         let partial = partial_name(name);
         moment();
-        let file = lock(&directory, &partial, true)?;
+        let file = lock(&directory, Path::new(&partial), Purpose::Upload)?;
         let name = name.to_owned();
         let mut upload = Self {
             directory,
@@ -114,21 +119,22 @@ impl Upload {
         self.offset
     }
 
-    /// The file to write to, positioned where the upload begins. Copies the beginning of the existing file first, if
-    /// the upload continues it; this takes long for a large file.
+    /// The file to write to, positioned where the upload begins; `None` once cancelled. Copies the beginning of the
+    /// existing file first, if the upload continues it; this takes long for a large file.
     ///
     /// # Errors
     /// The system's.
-    pub(super) fn file(&mut self) -> Result<&mut File, StoreError> {
-        if let Some(base) = self.base.take() {
-            let copied = io::copy(&mut base.take(self.offset), &mut self.file);
-            let copied = copied.map_err(|error| self.note(error.into()))?;
-            if copied != self.offset {
-                return Err(StoreError::Beyond);
+    pub(super) fn file(&mut self, cancel: &Cancel) -> Result<Option<&mut File>, StoreError> {
+        if let Some(mut base) = self.base.take() {
+            let copied = copy(&mut base, &mut self.file, self.offset, cancel);
+            match copied.map_err(|error| self.note(error.into()))? {
+                None => return Ok(None),
+                Some(copied) if copied < self.offset => return Err(StoreError::Beyond),
+                Some(_) => {}
             }
         }
         self.file.seek(SeekFrom::Start(self.offset))?;
-        Ok(&mut self.file)
+        Ok(Some(&mut self.file))
     }
 
     /// Writes the file to the disk and, if `is_true` still holds then, gives it the final name.
@@ -190,15 +196,42 @@ impl Drop for Upload {
     }
 }
 
+/// Copies `len` bytes, and returns how many there were; `None` once cancelled.
+fn copy(from: &mut File, to: &mut File, len: u64, cancel: &Cancel) -> io::Result<Option<u64>> {
+    let mut copied = 0;
+    while copied < len {
+        if cancel.is_cancelled() {
+            return Ok(None);
+        }
+        match io::copy(&mut from.by_ref().take(PIECE.min(len - copied)), to)? {
+            0 => break,
+            piece => copied += piece,
+        }
+    }
+    Ok(Some(copied))
+}
+
 /// Removes the partial file of an interrupted upload of `name`.
 ///
 /// # Errors
 /// [`StoreError::Busy`] while an upload holds it; the system's.
 pub(super) fn remove_unfinished(directory: &Dir, name: &OsStr) -> Result<(), StoreError> {
     let partial = partial_name(name);
-    let _locked = lock(directory, &partial, false)?;
+    let _locked = lock(directory, Path::new(&partial), Purpose::Removal)?;
     moment();
     Ok(directory.remove_file(partial)?)
+}
+
+/// Checks that no upload holds the reserved name `partial`, a path below `top`. An upload that begins later comes after
+/// what the caller does now.
+///
+/// # Errors
+/// [`StoreError::Busy`] while an upload holds it; the system's.
+pub(super) fn check_free(top: &Dir, partial: &Path) -> Result<(), StoreError> {
+    match lock(top, partial, Purpose::Check) {
+        Ok(_) | Err(StoreError::NotFound) => Ok(()),
+        Err(error) => Err(error),
+    }
 }
 
 /// The regular file of that name, if there is one; an error if the name belongs to anything else.
@@ -216,15 +249,27 @@ fn existing(directory: &Dir, name: &OsStr) -> Result<Option<File>, StoreError> {
     }
 }
 
-/// Opens the reserved file and locks it; creates it if it is missing and `create`.
-fn lock(directory: &Dir, partial: &OsStr, create: bool) -> Result<File, StoreError> {
+/// What the reserved file is locked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    /// To write to it; it is created if it is missing.
+    Upload,
+    /// To remove it.
+    Removal,
+    /// To see that no other holds it: the lock is shared, for which the file need not be writable.
+    Check,
+}
+
+/// Opens the reserved file and locks it.
+fn lock(directory: &Dir, partial: &Path, purpose: Purpose) -> Result<File, StoreError> {
+    let is_shared = purpose == Purpose::Check;
     for _ in 0..LOCK_ATTEMPTS {
         let mut options = OpenOptions::new();
-        options.read(true).write(true).create(create).mode(0o666);
+        options.read(true).write(!is_shared).create(purpose == Purpose::Upload).mode(0o666);
         options.custom_flags((OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW).bits());
-        let file = directory.open_with(Path::new(partial), &options)?.into_std();
+        let file = directory.open_with(partial, &options)?.into_std();
         moment();
-        match file.try_lock() {
+        match if is_shared { file.try_lock_shared() } else { file.try_lock() } {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(StoreError::Busy),
             Err(TryLockError::Error(error)) => return Err(error.into()),
@@ -234,7 +279,7 @@ fn lock(directory: &Dir, partial: &OsStr, create: bool) -> Result<File, StoreErr
         }
         moment();
         // The former holder of the lock may have finished: then this is the final file by now.
-        if is_named(directory, partial, &file)? {
+        if is_named(directory, partial.as_os_str(), &file)? {
             return Ok(file);
         }
     }
@@ -249,6 +294,39 @@ fn is_named(directory: &Dir, name: &OsStr, file: &File) -> io::Result<bool> {
         Ok(there) => Ok((there.dev(), there.ino()) == (open.dev(), open.ino())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cancelled_upload_copies_no_further_and_leaves_nothing() {
+        let there = tempfile::tempdir().unwrap();
+        File::create(there.path().join("huge")).unwrap().set_len(1 << 40).unwrap();
+        let directory = Dir::open_ambient_dir(there.path(), cap_std::ambient_authority()).unwrap();
+        let mut upload = Upload::begin(directory, OsStr::new("huge"), Start::Append).unwrap();
+        let cancel = Cancel::new().unwrap();
+        cancel.cancel();
+        assert!(upload.file(&cancel).unwrap().is_none());
+        drop(upload);
+        assert_eq!(std::fs::read_dir(there.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_beginning_longer_than_a_piece_is_copied_whole() {
+        let [mut from, mut to] = [(); 2].map(|()| tempfile::tempfile().unwrap());
+        from.set_len(PIECE + 3).unwrap();
+        from.seek(SeekFrom::Start(PIECE)).unwrap();
+        io::Write::write_all(&mut from, b"end").unwrap();
+        from.rewind().unwrap();
+        let copied = copy(&mut from, &mut to, PIECE + 9, &Cancel::default()).unwrap();
+        assert_eq!(copied, Some(PIECE + 3), "the file is shorter");
+        to.seek(SeekFrom::Start(PIECE)).unwrap();
+        let mut end = Vec::new();
+        to.read_to_end(&mut end).unwrap();
+        assert_eq!(end, b"end");
     }
 }
 
@@ -277,7 +355,7 @@ mod interleavings {
         };
         count(|holders| holders + 1);
         if !bytes.is_empty() {
-            upload.file().unwrap().write_all(bytes).unwrap();
+            upload.file(&Cancel::default()).unwrap().unwrap().write_all(bytes).unwrap();
         }
         moment();
         count(|holders| holders - 1);

@@ -79,6 +79,14 @@ pub struct User {
     pub rights: Rights,
 }
 
+impl User {
+    /// Whether this is the public login, which needs no password. No user of the file has its name ([`check_name`]).
+    #[must_use]
+    pub fn is_guest(&self) -> bool {
+        self.name == ANONYMOUS[0]
+    }
+}
+
 /// The users who may log in.
 pub struct Users {
     named: BTreeMap<String, Entry>,
@@ -312,7 +320,8 @@ mod tests {
     fn anonymous_comes_by_either_name_and_any_password_when_allowed() {
         let mut users = Users::anonymous(Rights::Read);
         for name in ["anonymous", "ftp", "Anonymous"] {
-            assert_eq!(check(&users, name, b"me@here").unwrap().name, "anonymous");
+            let guest = check(&users, name, b"me@here").unwrap();
+            assert!(guest.name == "anonymous" && guest.is_guest());
         }
         users.set_anonymous(None);
         assert_eq!(check(&users, "anonymous", b"me@here"), None);

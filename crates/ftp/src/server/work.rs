@@ -11,7 +11,7 @@ use bufwise_mover::probe::{Prober, Responder};
 use bufwise_mover::stream::Stream;
 use bufwise_mover::tls::{ServerTls, TlsError};
 use bufwise_mover::{Bounds, BufferGrants, FilePart, Job, MoveError, Report, Share, Sockets, Source, Tuner};
-use bufwise_policy::{BuildOptions, PolicyKind};
+use bufwise_policy::BuildOptions;
 
 use super::budget::BudgetGrant;
 use super::data::{DataError, Way};
@@ -177,7 +177,7 @@ pub(super) fn receive(
     let start = Instant::now();
     let (tuning, hangup) = (&channel.server.config.tuning, channel.server.config.times.hangup);
     let policy = tuning.policy;
-    let prober = prober.filter(|_| policy == PolicyKind::Sobas);
+    let prober = prober.filter(|_| policy.probes());
     let options = BuildOptions {
         max_window: tuning.largest(),
         continuous: true,
@@ -192,7 +192,7 @@ pub(super) fn receive(
         }
         tuner.prepare();
         let offset = upload.offset();
-        let file = upload.file()?;
+        let Some(file) = upload.file(&link.cancel)? else { return Err(DataError::Cancelled.into()) };
         let stream = channel.open(link)?;
         // The end of an encrypted stream counts only if the client announced it.
         let ends_knowingly = stream.is_tls();

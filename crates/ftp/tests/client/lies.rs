@@ -1,8 +1,11 @@
 //! Servers whose replies contradict the bytes they send.
 
 use std::fs;
+use std::path::Path;
 
-use bufwise_ftp::client::ClientError;
+use bufwise_ftp::client::{ClientError, Outcome};
+use bufwise_mover::Writer;
+use bufwise_mover::hash::{HashKind, Hasher};
 
 use crate::scripted::{Client, Script, Server, pattern};
 
@@ -106,6 +109,33 @@ fn a_checksum_that_cannot_be_had_is_said() {
     let mut client = Client::of(&server);
     client.settings.checksum = true;
     client.fails("file", "leave out --checksum");
+}
+
+/// Gets 100,000 bytes into a pipe from a server with these features that answers HASH with `digits`; returns what came, too.
+fn pipe(features: &'static [&'static str], digits: &str) -> (Result<Outcome, ClientError>, Vec<u8>) {
+    let answer = format!("213 SHA-256 0-99999 {digits} file\r\n").into_bytes();
+    let (content, answers) = (pattern(100_000), [("HASH", answer)].into());
+    let server = Server::start(Script { content, answers, features, ..Script::default() });
+    let mut client = Client::of(&server);
+    client.settings.checksum = true;
+    let mut into = Writer(Vec::new());
+    let got = client.worker().get_into(Path::new("file"), &mut into, |_| ());
+    (got, into.0)
+}
+
+#[test]
+fn what_goes_into_a_pipe_is_summed_and_compared() {
+    let mut hasher = Hasher::new(HashKind::Sha256);
+    hasher.update(&pattern(100_000));
+    let digest = hasher.finish();
+    let (got, bytes) = pipe(&["HASH SHA-256*;MD5"], &digest.to_string());
+    assert_eq!(got.unwrap().checksum.map(|checked| checked.digest), Some(digest));
+    assert!(bytes == pattern(100_000));
+    let (got, _) = pipe(&["HASH SHA-256*;MD5"], &"0".repeat(64));
+    assert!(matches!(got, Err(ClientError::Checksum { .. })), "{got:?}");
+    let (got, bytes) = pipe(&[], "");
+    assert!(matches!(got, Err(ClientError::NoChecksum)), "{got:?}");
+    assert!(bytes.is_empty(), "said before the first byte");
 }
 
 #[test]

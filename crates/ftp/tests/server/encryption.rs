@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use bufwise_ftp::server::{Admission, Config, Rights, TlsConfig, Users};
+use bufwise_ftp::server::{Admission, Config, Rights, TlsConfig, Users, users};
 use bufwise_mover::Cancel;
 use bufwise_mover::stream::Stream;
 use bufwise_mover::tls::{ClientTls, ServerTls, Trust};
@@ -226,6 +226,58 @@ fn a_login_in_clear_text_does_not_count_after_auth() {
     client.ask("AUTH TLS", 234);
     let mut client = Private::on(&client, &there.tls);
     client.ask("PWD", 530);
+}
+
+#[test]
+fn what_was_set_before_auth_has_no_effect_after_it() {
+    let there = encrypted(false, false);
+    there.served.put("file", b"0123456789");
+    std::fs::create_dir(there.served.path("directory")).unwrap();
+    let mut client = there.served.client();
+    for (command, code) in [
+        ("CWD directory", 250),
+        ("OPTS MLST type;", 200),
+        ("OPTS HASH SHA-1", 200),
+        ("TYPE A", 200),
+        ("SBUF 65536", 200),
+        ("EPSV ALL", 200),
+        ("REST 4", 350),
+        ("AUTH TLS", 234),
+    ] {
+        client.ask(command, code);
+    }
+    let mut client = Private::on(&client, &there.tls);
+    client.ask("USER anonymous", 331);
+    client.ask("PASS x", 230);
+    assert!(client.ask("PWD", 257).contains("\"/\""));
+    client.ask("MLST file", 250);
+    assert!(client.reply().unwrap().contains("size=10;"));
+    client.expect(250);
+    assert!(client.ask("OPTS HASH", 200).contains("SHA-256"));
+    client.ask("PASV", 227);
+    let mut data = client.passive();
+    client.ask("RETR file", 150);
+    let mut got = Vec::new();
+    data.read_to_end(&mut got).unwrap();
+    assert_eq!(got, b"0123456789");
+    client.expect(226);
+}
+
+#[test]
+fn a_login_that_auth_has_ended_keeps_no_place() {
+    let there = encrypted_with(false, false, |config| {
+        config.users = Users::nobody();
+        config.users.add("jo", &users::hash_password(b"secret").unwrap(), Rights::Read).unwrap();
+        config.limits.sessions = 1;
+    });
+    let mut client = there.served.connect();
+    client.ask("USER jo", 331);
+    client.ask("PASS secret", 230);
+    client.ask("AUTH TLS", 234);
+    let mut client = Private::on(&client, &there.tls);
+    client.ask("NOOP", 200);
+    let _newcomer = there.served.connect_from([127, 0, 0, 2].into());
+    assert!(client.reply().is_none());
 }
 
 #[test]

@@ -1,13 +1,15 @@
 //! Limits of password attempts, of time, and of numbers.
 
+use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use bufwise_ftp::server::{Admission, Rights, Users, users};
+use bufwise_units::{Bytes, Rate};
 
-use crate::support::{Client, TEST_TIMEOUT, eventually, pattern, serve};
+use crate::support::{Client, Served, TEST_TIMEOUT, eventually, pattern, serve};
 
 /// Alice alone, whose password is `secret`.
 fn alice() -> Users {
@@ -137,7 +139,52 @@ fn where_all_sessions_are_taken_idle_strangers_make_room() {
     for other in &mut idle {
         other.ask("NOOP", 200);
     }
-    assert!(served.log().contains("all sessions are taken, and it had not logged in"));
+    assert!(served.log().contains("all sessions are taken, and it had no password and no transfer"));
+}
+
+#[test]
+fn where_all_sessions_are_taken_idle_guests_make_room() {
+    let served = serve(|config| {
+        config.users = alice();
+        config.users.set_anonymous(Some(Rights::Read));
+        config.limits.sessions = 6;
+        config.limits.sessions_per_address = 5;
+    });
+    for name in ["file", "huge"] {
+        File::create(served.path(name)).unwrap().set_len(1 << 40).unwrap();
+    }
+    let elsewhere = |name: &str| {
+        let mut client = served.connect_from([127, 0, 0, 2].into());
+        client.ask(&format!("USER {name}"), 331);
+        client.ask("PASS secret", 230);
+        client
+    };
+    let mut inside = elsewhere("alice");
+    let mut summing = elsewhere("anonymous");
+    summing.say("HASH huge");
+    summing.ask("NOOP", 200);
+    let (mut busy, data) = served.retrieving("file");
+    let mut idle: Vec<Client> = (0..3).map(|_| elsewhere("anonymous")).collect();
+    let newcomers = [(); 2].map(|()| {
+        let newcomer = served.connect();
+        idle.remove(0).ends();
+        // Commands alone keep no place.
+        idle.iter_mut().for_each(|guest| drop(guest.ask("NOOP", 200)));
+        newcomer
+    });
+    // Now the newcomers' address has most of those that transfer nothing.
+    Client::on(TcpStream::connect(served.address).unwrap()).expect(421);
+    for client in [&mut busy, &mut summing] {
+        client.ask("ABOR", 426);
+        client.expect(226);
+        client.ask("NOOP", 200);
+    }
+    // That address has most still, and its oldest session is idle by now.
+    let _another = served.connect_from([127, 0, 0, 3].into());
+    busy.ends();
+    summing.ask("NOOP", 200);
+    inside.ask("NOOP", 200);
+    drop((data, newcomers));
 }
 
 #[test]
@@ -183,6 +230,63 @@ fn who_does_not_log_in_or_says_nothing_is_sent_away() {
     let mut client = served.client();
     client.expect(421);
     client.ends();
+}
+
+#[test]
+fn a_flood_of_commands_does_not_put_the_login_deadline_off() {
+    let served = serve(|config| config.times.login = Duration::from_millis(300));
+    let mut client = served.connect();
+    let mut flood = client.stream().try_clone().unwrap();
+    let start = Instant::now();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            let commands = b"NOOP\r\n".repeat(1_000);
+            while start.elapsed() < TEST_TIMEOUT && flood.write_all(&commands).is_ok() {}
+        });
+        while client.reply().is_some() {}
+    });
+    assert!(start.elapsed() < TEST_TIMEOUT, "the server still listens");
+    assert!(served.log().contains("no login came in time"));
+}
+
+/// A directory with so many names of 100 bytes, which begin with `n`.
+fn named(served: &Served, directory: &str, count: usize) {
+    fs::create_dir(served.path(directory)).unwrap();
+    for number in 0..count {
+        File::create(served.path(&format!("{directory}/n{number:099}"))).unwrap();
+    }
+}
+
+#[test]
+fn the_names_of_all_listings_are_bounded_and_small_ones_come_in_any_case() {
+    // A quarter of it, and what each listing has, are the names of some 1,820 files.
+    let served = serve(|config| config.limits.listed_names = Bytes(1 << 20));
+    for (directory, count) in [("few", 300), ("some", 1_200), ("many", 2_000)] {
+        named(&served, directory, count);
+    }
+    let lines = |bytes: Vec<u8>| bytes.iter().filter(|byte| **byte == b'\n').count();
+    let mut client = served.client();
+    client.passive();
+    assert!(client.ask("LIST many", 450).contains("Too many names"));
+    assert_eq!(lines(client.fetch("NLST many/*1")), 200);
+    assert_eq!(lines(client.fetch(&format!("LIST many/n{:099}", 1))), 1);
+    // Held by a client that does not come for it.
+    let port = client.passive();
+    client.ask("NLST some", 150);
+    let mut other = served.client();
+    other.passive();
+    other.ask("NLST some", 450);
+    assert_eq!(lines(other.fetch("MLSD few")), 300);
+    let mut elsewhere = served.connect_from([127, 0, 0, 2].into());
+    elsewhere.ask("USER anonymous", 331);
+    elsewhere.ask("PASS x", 230);
+    elsewhere.passive();
+    elsewhere.ask("NLST some", 150);
+    let mut got = Vec::new();
+    TcpStream::connect((served.address.ip(), port)).unwrap().read_to_end(&mut got).unwrap();
+    assert_eq!(lines(got), 1_200);
+    client.expect(226);
+    assert_eq!(lines(other.fetch("NLST some")), 1_200);
 }
 
 #[test]
@@ -295,7 +399,7 @@ fn a_transfer_that_does_not_end_is_given_up_when_the_server_stops() {
 
 #[test]
 fn a_rate_limit_is_kept() {
-    let served = serve(|config| config.tuning.rate = Some(bufwise_units::Rate(2_000_000)));
+    let served = serve(|config| config.tuning.rate = Some(Rate(2_000_000)));
     served.put("file", &pattern(1_000_000));
     let mut client = served.client();
     let start = Instant::now();

@@ -247,8 +247,39 @@ fn a_name_that_an_upload_holds_is_not_for_others() {
     drop(data);
     first.expect(226);
     assert_eq!(fs::read(served.path("file")).unwrap(), b"all of the first");
+    // The same while an upload replaces a file that is there, also one that cannot be written.
+    fs::set_permissions(served.path("file"), fs::Permissions::from_mode(0o440)).unwrap();
+    served.put("another", b"another");
+    let data = first.begin("STOR file", b"second");
+    other.ask("DELE file", 450);
+    other.ask("RNFR file", 450);
+    other.ask("RNFR another", 350);
+    other.ask("RNTO file", 450);
+    drop(data);
+    first.expect(226);
+    assert_eq!(fs::read(served.path("file")).unwrap(), b"second");
+    other.ask("RNFR another", 350);
+    let data = first.begin("STOR another", b"third");
+    other.ask("RNTO new", 450);
+    drop(data);
+    first.expect(226);
+    other.ask("RNFR another", 350);
+    other.ask("RNTO file", 250);
+    assert_eq!(fs::read(served.path("file")).unwrap(), b"third");
     other.ask("DELE file", 250);
     assert_eq!(names(&served), [""; 0]);
+}
+
+#[test]
+fn an_upload_that_copies_a_long_beginning_is_aborted_soon() {
+    let served = serve(|_| {});
+    fs::File::create(served.path("file")).unwrap().set_len(1 << 40).unwrap();
+    let mut client = served.client();
+    client.passive();
+    client.ask("APPE file", 150);
+    client.ask("ABOR", 426);
+    client.expect(226);
+    assert_eq!(names(&served), ["file"]);
 }
 
 #[test]

@@ -21,9 +21,9 @@ impl ServerSession {
         rename_from: Option<VirtualPath>,
     ) -> io::Result<()> {
         match command {
-            Command::Cwd(path) => self.enter(self.here.join(&path)),
-            Command::Cdup => self.enter(Ok(self.here.parent())),
-            Command::Pwd => self.control.reply(&named(&self.here, "is the current directory.")),
+            Command::Cwd(path) => self.enter(self.client.here.join(&path)),
+            Command::Cdup => self.enter(Ok(self.client.here.parent())),
+            Command::Pwd => self.control.reply(&named(&self.client.here, "is the current directory.")),
             Command::Site(argument) => self.site(&argument),
             Command::Size(path) => self.size(&path, user),
             Command::Mdtm(path) => self.modified(&path, user),
@@ -43,7 +43,7 @@ impl ServerSession {
         let entered = path.and_then(|path| self.server.store.enter(&path).map(|()| path));
         match entered {
             Ok(path) => {
-                self.here = path;
+                self.client.here = path;
                 self.reply(250, "The directory is entered.")
             }
             Err(error) => self.refuse(&error),
@@ -52,7 +52,7 @@ impl ServerSession {
 
     /// The status of a path; users who could resume an unfinished upload see the status of its bytes.
     fn status_of(&self, path: Option<&Path>, user: &User) -> Result<(VirtualPath, Status), StoreError> {
-        let path = self.here.join(path.unwrap_or(Path::new("")))?;
+        let path = self.client.here.join(path.unwrap_or(Path::new("")))?;
         let status = self.server.store.status(&path, user.rights == Rights::Write)?;
         Ok((path, status))
     }
@@ -77,7 +77,7 @@ impl ServerSession {
 
     /// MLST.
     fn facts_of(&mut self, path: Option<&Path>, user: &User) -> io::Result<()> {
-        let form = Form::Facts(self.facts);
+        let form = Form::Facts(self.client.facts);
         match self.status_of(path, user) {
             Ok((path, status)) => self.show(250, &path, &status, form, user),
             Err(error) => self.refuse(&error),
@@ -118,14 +118,17 @@ impl ServerSession {
             return self.forbid();
         }
         match command {
-            Command::Rnfr(path) => match self.status_of(Some(&path), user) {
-                Ok((path, _)) => {
-                    self.rename_from = Some(path);
-                    self.reply(350, "RNTO with the new name, please.")
+            Command::Rnfr(path) => {
+                let there = self.status_of(Some(&path), user);
+                match there.and_then(|(path, _)| self.server.store.check_free(&path).map(|()| path)) {
+                    Ok(path) => {
+                        self.client.rename_from = Some(path);
+                        self.reply(350, "RNTO with the new name, please.")
+                    }
+                    Err(error) => self.refuse(&error),
                 }
-                Err(error) => self.refuse(&error),
-            },
-            Command::Mkd(path) => match self.here.join(&path) {
+            }
+            Command::Mkd(path) => match self.client.here.join(&path) {
                 Ok(path) => match self.server.store.make_directory(&path) {
                     Ok(()) => {
                         self.changed(user, "made directory", &path);
@@ -136,17 +139,17 @@ impl ServerSession {
                 Err(error) => self.refuse(&error),
             },
             Command::Dele(path) => {
-                let done = self.here.join(&path);
+                let done = self.client.here.join(&path);
                 let done = done.and_then(|path| self.server.store.remove_file(&path).map(|()| path));
                 self.done(done, user, "removed", 250, "The file is removed.")
             }
             Command::Rmd(path) => {
-                let done = self.here.join(&path);
+                let done = self.client.here.join(&path);
                 let done = done.and_then(|path| self.server.store.remove_directory(&path).map(|()| path));
                 self.done(done, user, "removed directory", 250, "The directory is removed.")
             }
             Command::Mfmt { modified, path } => {
-                let done = self.here.join(&path);
+                let done = self.client.here.join(&path);
                 let done =
                     done.and_then(|path| self.server.store.set_modified(&path, modified).map(|()| path));
                 let text = format!("Modify={}; {}", timestamp::format(modified), self.shown(&path));
@@ -160,7 +163,7 @@ impl ServerSession {
         let Some(from) = from else {
             return self.reply(503, "RNFR comes first.");
         };
-        let done = self.here.join(to);
+        let done = self.client.here.join(to);
         let done = done.and_then(|to| self.server.store.rename(&from, &to).map(|()| from));
         self.done(done, user, "renamed", 250, "It has the new name.")
     }
@@ -189,7 +192,7 @@ impl ServerSession {
 
     /// The path that a client named, whole and escaped.
     fn shown(&self, path: &Path) -> String {
-        self.here.join(path).map(|path| path.to_string()).unwrap_or_default()
+        self.client.here.join(path).map(|path| path.to_string()).unwrap_or_default()
     }
 
     /// Replies with an error; logs it, too, if the client cannot have caused it.

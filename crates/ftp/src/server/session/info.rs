@@ -30,7 +30,7 @@ impl ServerSession {
     fn features(&self) -> Features {
         let hashes: Vec<String> = HashKind::ALL
             .iter()
-            .map(|kind| format!("{kind}{}", if *kind == self.hash { "*" } else { "" }))
+            .map(|kind| format!("{kind}{}", if *kind == self.client.hash { "*" } else { "" }))
             .collect();
         let drs = DrsFeature { sbuf: true, notify: true, probe: self.server.config.tuning.probes };
         let mut features = Features::new()
@@ -40,7 +40,7 @@ impl ServerSession {
             .with("SIZE", "")
             .with("MDTM", "")
             .with("MFMT", "")
-            .with("MLST", self.facts.feature())
+            .with("MLST", self.client.facts.feature())
             .with("TVFS", "")
             .with("HASH", hashes.join(";"))
             .with("SBUF", "")
@@ -59,20 +59,20 @@ impl ServerSession {
             Opts::Utf8(true) => self.reply(200, "Names are UTF-8."),
             Opts::Utf8(false) => self.reply(504, "Names are always UTF-8."),
             Opts::Mlst(facts) => {
-                self.facts = *facts;
+                self.client.facts = *facts;
                 let shown = if *facts == none() { String::new() } else { format!(" {facts}") };
                 self.reply(200, &format!("MLST OPTS{shown}"))
             }
-            Opts::Hash(None) => self.reply(200, self.hash.name()),
+            Opts::Hash(None) => self.reply(200, self.client.hash.name()),
             Opts::Hash(Some(name)) => match name.parse() {
                 Ok(kind) => {
-                    self.hash = kind;
+                    self.client.hash = kind;
                     self.reply(200, kind.name())
                 }
                 Err(_) => self.reply(501, "Such sums are not made here."),
             },
             Opts::Drs { notify } => {
-                self.notify = *notify;
+                self.client.notify = *notify;
                 self.reply(200, if *notify { "DRS NOTIFY=1;" } else { "DRS NOTIFY=0;" })
             }
             Opts::Other(_) => self.reply(501, "No such option."),
@@ -86,12 +86,13 @@ impl ServerSession {
     }
 
     fn status(&mut self) -> io::Result<()> {
-        let who = self.user.as_ref().map_or("not logged in".to_owned(), |user| format!("as {}", user.name));
+        let who =
+            self.client.user.as_ref().map_or("not logged in".to_owned(), |user| format!("as {}", user.name));
         let age = self.age().as_secs();
         let lines = [
             format!("Connected for {age} s, {who}"),
             format!("Control connection: {}", if self.control.is_tls() { "TLS" } else { "clear text" }),
-            format!("Data connections: {}", if self.private { "TLS" } else { "clear text" }),
+            format!("Data connections: {}", if self.client.private { "TLS" } else { "clear text" }),
         ];
         let lines = lines.into_iter().map(String::into_bytes);
         self.control.reply(&Reply::multi(211, "Status of the session:", lines, "End"))

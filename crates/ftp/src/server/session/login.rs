@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use bufwise_mover::wake;
 use nix::poll::PollFlags;
 
-use super::{Next, ServerSession};
+use super::{ClientState, Next, ServerSession};
 use crate::server::event::Event;
 use crate::server::users::Rights;
 use crate::wire::terminal::escape_for_terminal;
@@ -22,14 +22,14 @@ const SHOWN_NAME: usize = 64;
 
 impl ServerSession {
     pub(super) fn user(&mut self, name: String) -> io::Result<()> {
-        if self.user.is_some() {
+        if self.client.user.is_some() {
             return self.reply(503, "You are logged in already.");
         }
         if self.must_encrypt_first() {
             return self.reply(530, "This server wants TLS: AUTH TLS first.");
         }
         let anonymous = self.server.door.now().users.is_anonymous(&name);
-        self.name = Some(name);
+        self.client.name = Some(name);
         if anonymous {
             self.reply(331, "Any password will do.")
         } else {
@@ -42,11 +42,11 @@ impl ServerSession {
     }
 
     pub(super) fn pass(&mut self, password: &Secret) -> io::Result<Next> {
-        if self.user.is_some() {
+        if self.client.user.is_some() {
             self.reply(503, "You are logged in already.")?;
             return Ok(Next::Go);
         }
-        let Some(name) = self.name.take() else {
+        let Some(name) = self.client.name.take() else {
             self.reply(503, "USER comes first.")?;
             return Ok(Next::Go);
         };
@@ -73,8 +73,10 @@ impl ServerSession {
             Rights::Read => "Logged in, for reading.",
             Rights::Write => "Logged in, for reading and writing.",
         };
-        self.user = Some(user);
-        self.slot.keep();
+        if !user.is_guest() {
+            self.slot.keep();
+        }
+        self.client.user = Some(user);
         self.reply(230, text)?;
         Ok(Next::Go)
     }
@@ -132,9 +134,10 @@ impl ServerSession {
             return Ok(Next::Go);
         }
         self.reply(234, "Begin TLS now.")?;
-        // A login in clear text ends when TLS begins (RFC 4217, section 4).
-        (self.name, self.user) = (None, None);
-        self.queue.clear();
+        // A login in clear text ends when TLS begins (RFC 4217, section 4), and so does all else that an attacker on the
+        // path may have sent. No transfer runs.
+        self.client = ClientState::default();
+        self.slot.release();
         let server = tls.server.for_session(ALPN);
         if let Err(error) = self.control.begin_tls(&server) {
             self.ended(&error.to_string());
@@ -150,20 +153,20 @@ impl ServerSession {
         }
         match command {
             Command::Pbsz(_) => {
-                self.protection_sized = true;
+                self.client.protection_sized = true;
                 self.reply(200, "PBSZ=0")
             }
             Command::Ccc => self.reply(534, "The control connection stays encrypted."),
-            Command::Prot(_) if !self.protection_sized => self.reply(503, "PBSZ comes first."),
+            Command::Prot(_) if !self.client.protection_sized => self.reply(503, "PBSZ comes first."),
             Command::Prot(Protection::Private) => {
-                self.private = true;
+                self.client.private = true;
                 self.reply(200, "Data connections are encrypted from now on.")
             }
             Command::Prot(Protection::Clear) if self.server.door.requires_tls() => {
                 self.reply(534, "Data connections must be encrypted here.")
             }
             Command::Prot(Protection::Clear) => {
-                self.private = false;
+                self.client.private = false;
                 self.reply(200, "Data connections are not encrypted from now on.")
             }
             _ => self.reply(536, "TLS knows the levels C and P."),

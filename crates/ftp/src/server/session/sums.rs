@@ -27,12 +27,12 @@ impl ServerSession {
 
     fn opened(&self, path: &Path, user: &User) -> Result<(File, Sum), StoreError> {
         let store = &self.server.store;
-        let path = self.here.join(path)?;
+        let path = self.client.here.join(path)?;
         let (file, status) = match store.read(&path) {
             Err(StoreError::NotFound) if user.rights == Rights::Write => store.read_partial(&path)?,
             other => other?,
         };
         let party = Party::new(&user.name, self.control.peer.ip());
-        Ok((file, Sum { kind: self.hash, size: status.size, path, party }))
+        Ok((file, Sum { kind: self.client.hash, size: status.size, path, party }))
     }
 }

@@ -1,6 +1,7 @@
 //! Beginning and ending transfers: RETR, STOR, APPE, LIST, NLST, MLSD.
 
 use std::io;
+use std::iter;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,10 +12,11 @@ use super::ServerSession;
 use crate::server::data::Way;
 use crate::server::error::StoreError;
 use crate::server::event::{Direction, Event, Transfer};
-use crate::server::listing::{Form, Listing, fits, pattern_of};
+use crate::server::listing::{Entries, Form, Listing, fits, pattern_of};
 use crate::server::path::VirtualPath;
 use crate::server::running::{Link, Outcome, Running};
 use crate::server::shared::Busy;
+use crate::server::turns::Party;
 use crate::server::upload::Start;
 use crate::server::users::{Rights, User};
 use crate::server::work::{self, Announced, Channel, Incoming};
@@ -24,41 +26,41 @@ impl ServerSession {
     pub(super) fn transfer(&mut self, command: Command, user: &User) -> io::Result<()> {
         let writes = matches!(command, Command::Stor(_) | Command::Appe(_));
         if writes && user.rights != Rights::Write {
-            self.restart = 0;
+            self.client.restart = 0;
             return self.forbid();
         }
-        if self.text && (writes || matches!(command, Command::Retr(_))) {
-            self.restart = 0;
+        if self.client.text && (writes || matches!(command, Command::Retr(_))) {
+            self.client.restart = 0;
             return self.reply(504, "Files are not converted to text or from it: TYPE I first.");
         }
         let tls_required = self.server.door.requires_tls();
-        if tls_required && !self.private {
+        if tls_required && !self.client.private {
             return self.reply(522, "Data connections must be encrypted here: PROT P first.");
         }
         match command {
             Command::Retr(path) => self.retrieve(&path, user),
             Command::Stor(path) => {
-                let start = match std::mem::take(&mut self.restart) {
+                let start = match std::mem::take(&mut self.client.restart) {
                     0 => Start::New,
                     offset => Start::At(offset),
                 };
                 self.store(&path, user, start)
             }
             Command::Appe(path) => {
-                self.restart = 0;
+                self.client.restart = 0;
                 self.store(&path, user, Start::Append)
             }
             Command::List(path) => self.list(path, user, Form::Long),
             Command::ListAll => self.list(None, user, Form::Long),
             Command::Nlst(path) => self.list(path, user, Form::Names),
-            Command::Mlsd(path) => self.list(path, user, Form::Facts(self.facts)),
+            Command::Mlsd(path) => self.list(path, user, Form::Facts(self.client.facts)),
             _ => self.reply(502, "Unknown command."),
         }
     }
 
     fn retrieve(&mut self, path: &Path, user: &User) -> io::Result<()> {
-        let offset = std::mem::take(&mut self.restart);
-        let opened = self.here.join(path).and_then(|path| {
+        let offset = std::mem::take(&mut self.client.restart);
+        let opened = self.client.here.join(path).and_then(|path| {
             let (file, status) = self.server.store.read(&path)?;
             let left = status.size.checked_sub(offset).ok_or(StoreError::Beyond)?;
             Ok((path, file, left))
@@ -68,7 +70,7 @@ impl ServerSession {
             Err(error) => return self.refuse(&error),
         };
         let Some(channel) = self.channel()? else { return Ok(()) };
-        self.reserved = None;
+        self.client.reserved = None;
         let responder = self.take_responder();
         let grants = self.tune_sending();
         let record = self.record(user, Direction::Sent, &path, offset);
@@ -83,8 +85,8 @@ impl ServerSession {
     }
 
     fn store(&mut self, path: &Path, user: &User, start: Start) -> io::Result<()> {
-        let announced = self.announced.take();
-        let opened = self.here.join(path).and_then(|path| {
+        let announced = self.client.announced.take();
+        let opened = self.client.here.join(path).and_then(|path| {
             let upload = self.server.store.upload(&path, start)?;
             Ok((path, upload))
         });
@@ -94,15 +96,15 @@ impl ServerSession {
         };
         let Some(mut channel) = self.channel()? else { return Ok(()) };
         // Clients of bufwise read while they write, and need the tickets; others may do neither.
-        if !self.notify {
+        if !self.client.notify {
             channel.tls = channel.tls.map(|tls| tls.without_tickets());
         }
         let presence = self.control.presence()?;
         let prober = self.take_prober();
         self.tune_receiving();
         let record = self.record(user, Direction::Received, &path, upload.offset());
-        let length = Announced { bytes: announced, is_exact: self.notify };
-        let reserved = self.reserved.take();
+        let length = Announced { bytes: announced, is_exact: self.client.notify };
+        let reserved = self.client.reserved.take();
         let buffer = reserved.or_else(|| self.buffer_size().is_none().then(|| self.receiving()));
         let incoming = Incoming { upload, prober, length, buffer };
         self.start("Send it.", move |link| work::receive(channel, link, &presence, incoming, record))
@@ -114,29 +116,31 @@ impl ServerSession {
             Err(error) => return self.refuse(&error),
         };
         let Some(channel) = self.channel()? else { return Ok(()) };
-        self.reserved = None;
+        self.client.reserved = None;
         let grants = self.sending();
         self.start("Here it comes.", move |link| work::list(channel, link, listing, &grants))
     }
 
     fn listing(&self, path: PathBuf, user: &User, form: Form) -> Result<Listing, StoreError> {
         let store = &self.server.store;
-        let there = self.here.join(&path)?;
+        let there = self.client.here.join(&path)?;
         let above = || path.parent().map(Path::to_owned).unwrap_or_default();
-        let (entries, prefix) = match store.status(&there, false) {
-            Ok(status) if status.kind == Kind::Dir => (store.list(&there)?, path),
+        let memory = self.server.names.open(&Party::new(&user.name, self.control.peer.ip()).to_string());
+        let (entries, prefix): (Entries, PathBuf) = match store.status(&there, false) {
+            Ok(status) if status.kind == Kind::Dir => (Box::new(store.list(&there, memory, |_| true)?), path),
             Ok(_) if matches!(form, Form::Facts(_)) => return Err(StoreError::NotADirectory),
-            Ok(_) => {
-                let name = there.name().ok_or(StoreError::NotFound)?;
-                (store.list(&there.parent())?.only(|other| other == name), above())
+            Ok(status) => {
+                let name = there.name().ok_or(StoreError::NotFound)?.to_owned();
+                (Box::new(iter::once((name, status))), above())
             }
             Err(StoreError::NotFound) => {
                 let (directory, pattern) = pattern_of(&there).ok_or(StoreError::NotFound)?;
-                let listed = store.list(&directory)?.only(|name| fits(&pattern, name.as_encoded_bytes()));
+                let listed =
+                    store.list(&directory, memory, |name| fits(&pattern, name.as_encoded_bytes()))?;
                 if listed.left() == 0 {
                     return Err(StoreError::NotFound);
                 }
-                (listed, above())
+                (Box::new(listed), above())
             }
             Err(error) => return Err(error),
         };
@@ -145,7 +149,7 @@ impl ServerSession {
 
     /// Takes the data connection for the next transfer; without one, replies with the reason.
     fn channel(&mut self) -> io::Result<Option<Channel>> {
-        let Some(way) = self.way.take() else {
+        let Some(way) = self.client.way.take() else {
             self.reply(425, "EPSV or PASV first.")?;
             return Ok(None);
         };
@@ -158,7 +162,7 @@ impl ServerSession {
             way,
             sockets,
             peer: self.control.peer.ip(),
-            tls: self.tls.clone().filter(|_| self.private),
+            tls: self.tls.clone().filter(|_| self.client.private),
         }))
     }
 
@@ -172,7 +176,7 @@ impl ServerSession {
             offset,
             bytes: 0,
             elapsed: Duration::ZERO,
-            tls: self.private,
+            tls: self.client.private,
             failure: None,
             policy: None,
             buffer_request: None,
@@ -195,6 +199,7 @@ impl ServerSession {
         match Running::start(&self.bell, work) {
             Ok(running) => {
                 self.running = Some(running);
+                self.slot.begin_transfer();
                 Ok(())
             }
             Err(error) => {
@@ -226,6 +231,8 @@ impl ServerSession {
         for _ in 0..std::mem::take(&mut self.aborting) {
             self.reply(226, "The transfer is over.")?;
         }
+        // Only now: a guest that lost its place before would miss the reply.
+        self.slot.end_transfer();
         Ok(())
     }
 }

@@ -36,7 +36,7 @@ impl ServerSession {
                 self.reply(501, "Only ports from 1024.")
             }
             Command::Prob(Some(offer)) => {
-                self.probes.offer = Some(*offer);
+                self.client.probes.offer = Some(*offer);
                 self.reply(200, "Probes will come.")
             }
             _ => match self.respond() {
@@ -52,40 +52,40 @@ impl ServerSession {
     /// SBUF before a transfer.
     fn reserve_buffer(&mut self, size: Bytes) -> io::Result<()> {
         // The former grant is given back first.
-        self.buffer = None;
-        let user = self.user.as_ref().map_or("", |user| &user.name);
+        self.client.buffer = None;
+        let user = self.client.user.as_ref().map_or("", |user| &user.name);
         let mut grant = self.server.ledger.open(user);
         let size = grant.ask(size);
         if size < SMALLEST_BUFFER {
             return self.reply(452, "No memory for such a buffer.");
         }
-        self.buffer = Some(ReservedBuffer { size, _grant: grant });
+        self.client.buffer = Some(ReservedBuffer { size, _grant: grant });
         self.reply(200, &format!("Data connections have buffers of {} bytes.", size.0))
     }
 
     pub(super) fn buffer_size(&self) -> Option<Bytes> {
-        self.buffer.as_ref().map(|reserved| reserved.size)
+        self.client.buffer.as_ref().map(|reserved| reserved.size)
     }
 
     /// Answers probes on a port of its own from now on.
     fn respond(&mut self) -> io::Result<ProbeOffer> {
-        self.probes.responder = None;
+        self.client.probes.responder = None;
         let socket = UdpSocket::bind(with_port(self.control.local, 0))?;
         let token = Token::random()?;
         let responder = Responder::start(socket, self.control.peer.ip(), token, Limits::default())?;
         let offer = ProbeOffer { port: responder.address().port(), token };
-        self.probes.responder = Some(responder);
+        self.client.probes.responder = Some(responder);
         Ok(offer)
     }
 
     /// Takes the responder for the file that is sent now.
     pub(super) fn take_responder(&mut self) -> Option<Responder> {
-        std::mem::take(&mut self.probes).responder
+        std::mem::take(&mut self.client.probes).responder
     }
 
     /// Starts probes for the file that is received now; `None` if they cannot be started.
     pub(super) fn take_prober(&mut self) -> Option<Prober> {
-        let offer = std::mem::take(&mut self.probes).offer?;
+        let offer = std::mem::take(&mut self.client.probes).offer?;
         let socket = UdpSocket::bind(with_port(self.control.local, 0)).ok()?;
         let peer = with_port(self.control.peer, offer.port);
         Prober::start(socket, peer, offer.token, ProberConfig::default()).ok()
@@ -94,7 +94,7 @@ impl ServerSession {
     /// Before a file is sent: accepts the client's requests, if it has opted in.
     pub(super) fn tune_sending(&mut self) -> BufferGrants {
         let grants = self.sending();
-        let user = self.user.as_ref().map_or("", |user| &user.name);
+        let user = self.client.user.as_ref().map_or("", |user| &user.name);
         let grant = self.server.ledger.open(user);
         self.tuned = Tuned { grants: Some((grants.clone(), grant)), ..Tuned::default() };
         grants
@@ -102,7 +102,7 @@ impl ServerSession {
 
     /// Grants for what is sent now, within the memory of all downloads.
     pub(super) fn sending(&self) -> BufferGrants {
-        let user = self.user.as_ref().map_or("", |user| &user.name);
+        let user = self.client.user.as_ref().map_or("", |user| &user.name);
         let mut share = self.server.sending.open(user);
         BufferGrants::new(self.server.config.tuning.largest())
             .within(move |wanted, held| share.ask(wanted, held))
@@ -110,12 +110,12 @@ impl ServerSession {
 
     /// Before a file is received: sends our requests, if the client has opted in.
     pub(super) fn tune_receiving(&mut self) {
-        self.tuned = Tuned { tells: self.notify, ..Tuned::default() };
+        self.tuned = Tuned { tells: self.client.notify, ..Tuned::default() };
     }
 
     /// Whether SBUF now has its meaning during a transfer.
     pub(super) fn takes_requests(&self) -> bool {
-        self.notify && self.tuned.grants.is_some()
+        self.client.notify && self.tuned.grants.is_some()
     }
 
     /// SBUF during a transfer.

@@ -17,7 +17,7 @@ use crate::wire::{Command, EpsvArgument, Structure, TransferType};
 impl ServerSession {
     pub(super) fn prepare_transfer(&mut self, command: &Command) -> io::Result<()> {
         match command {
-            Command::Pasv | Command::Port(_) | Command::Eprt(_) if self.only_epsv => {
+            Command::Pasv | Command::Port(_) | Command::Eprt(_) if self.client.only_epsv => {
                 self.reply(503, "EPSV ALL has excluded everything but EPSV.")
             }
             Command::Pasv => self.pasv(),
@@ -25,18 +25,18 @@ impl ServerSession {
             Command::Port(target) => self.active(SocketAddr::V4(*target)),
             Command::Eprt(target) => self.active(*target),
             Command::Type(TransferType::Image) => {
-                self.text = false;
+                self.client.text = false;
                 self.reply(200, "Files are transferred as they are.")
             }
             Command::Type(TransferType::Ascii) => {
-                self.text = true;
+                self.client.text = true;
                 self.reply(200, "Listings are text; files need TYPE I.")
             }
             Command::Mode('S') => self.reply(200, "Stream mode."),
             Command::Stru(Structure::File) => self.reply(200, "File structure."),
             Command::Allo(bytes) => self.allocate(*bytes),
             Command::Rest(offset) => {
-                self.restart = *offset;
+                self.client.restart = *offset;
                 self.reply(350, &format!("The next transfer begins at byte {offset}."))
             }
             _ => self.reply(504, "Only stream mode and file structure are known here."),
@@ -57,7 +57,7 @@ impl ServerSession {
     fn epsv(&mut self, argument: EpsvArgument) -> io::Result<()> {
         match (argument, self.control.local.ip()) {
             (EpsvArgument::All, _) => {
-                self.only_epsv = true;
+                self.client.only_epsv = true;
                 self.reply(200, "EPSV only from now on.")
             }
             (EpsvArgument::V4, IpAddr::V6(_)) => self.reply(522, "Network protocol not supported, use (2)."),
@@ -71,12 +71,12 @@ impl ServerSession {
 
     /// Listens on a port for the next transfer, in place of an earlier one.
     fn listen(&mut self) -> io::Result<Option<u16>> {
-        self.way = None;
+        self.client.way = None;
         let sockets = self.sockets();
         let listened = data::listen(&sockets, self.control.local, self.server.config.data.ports.as_ref());
         match listened.map(|listener| (listener.local_addr(), listener)) {
             Ok((Ok(local), listener)) => {
-                self.way = Some(Way::Passive(listener));
+                self.client.way = Some(Way::Passive(listener));
                 Ok(Some(local.port()))
             }
             Ok((Err(error), _)) => self.no_port(&error.to_string()),
@@ -99,7 +99,7 @@ impl ServerSession {
             self.server.tell(&Event::Refused { peer: self.control.peer, reason });
             return self.reply(501, "Only your own address, and ports from 1024.");
         }
-        self.way = Some(Way::Active(target));
+        self.client.way = Some(Way::Active(target));
         self.reply(200, "The server will connect.")
     }
 
@@ -107,20 +107,20 @@ impl ServerSession {
         if self.server.store.free().is_some_and(|free| bytes > free) {
             return self.reply(452, "No space for so much.");
         }
-        self.announced = Some(bytes);
+        self.client.announced = Some(bytes);
         self.reply(200, "There is space.")
     }
 
     /// The options of the next data connection.
     pub(super) fn sockets(&mut self) -> Sockets {
-        self.reserved = None;
+        self.client.reserved = None;
         match (self.buffer_size(), self.server.config.tuning.policy) {
             (Some(size), _) => Sockets::fixed(size),
             // The whole buffer is offered with the connection's first packet, so it must be granted before.
             (None, PolicyKind::Fixed(size)) => {
                 let mut grant = self.receiving();
                 let room = grant.ask(size.times(2), Bytes::ZERO);
-                self.reserved = Some(grant);
+                self.client.reserved = Some(grant);
                 Sockets { receive_buffer: Some(room.scaled(1, 2)), ..Sockets::fixed(size) }
             }
             (None, policy) => Sockets::for_policy(policy),
@@ -129,6 +129,6 @@ impl ServerSession {
 
     /// The share of memory for the receive buffer of one upload.
     pub(super) fn receiving(&self) -> BudgetGrant {
-        self.server.receiving.open(self.user.as_ref().map_or("", |user| &user.name))
+        self.server.receiving.open(self.client.user.as_ref().map_or("", |user| &user.name))
     }
 }
