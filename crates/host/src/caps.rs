@@ -26,16 +26,15 @@ mod tests;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::fs;
-use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 
 use bufwise_socket::options::namespace_cookie;
 
-use crate::error::{During, Result};
+use crate::error::{During, Error, Result};
 use journal::{Directory, Entries, Entry, INHERITED, Membership, Part};
-use setting::Settings;
+use setting::{Open, Settings, is_gone, set_all};
 pub use setting::{Setting, Value};
 
 /// The directories of journals and settings.
@@ -75,7 +74,7 @@ impl Wanted {
     fn concerns(self, setting: Setting) -> bool {
         match self {
             Self::Maximum(wanted, _) => wanted == setting,
-            Self::Devices { .. } => matches!(setting, Setting::Device(_)),
+            Self::Devices { .. } => setting.is_device(),
         }
     }
 
@@ -146,12 +145,26 @@ impl Caps {
 
     /// Raises maxima that are lower than requested in the calling thread's network namespace, and lowers its devices'
     /// bounds. Values that dead owners left there are restored first. A setting that cannot be written from there is
-    /// skipped.
+    /// skipped, and so is a device that goes meanwhile.
+    ///
+    /// # Errors
+    /// The journal cannot be kept, or a setting cannot be read or written; nothing is changed then.
     pub fn raise(&self, wanted: &[Wanted]) -> Result<Raised> {
         self.raise_in(here()?, wanted)
     }
 
+    /// As [`Caps::raise`], but a device that refuses does not undo the other changes; returns its refusal as well.
+    pub(crate) fn raise_most(&self, wanted: &[Wanted]) -> Result<(Raised, Option<Error>)> {
+        self.raise_most_in(here()?, wanted)
+    }
+
     fn raise_in(&self, namespace: u64, wanted: &[Wanted]) -> Result<Raised> {
+        let (raised, refused) = self.raise_most_in(namespace, wanted)?;
+        // Dropping what was raised restores it.
+        refused.map_or(Ok(raised), Err)
+    }
+
+    fn raise_most_in(&self, namespace: u64, wanted: &[Wanted]) -> Result<(Raised, Option<Error>)> {
         let settings = Settings::open(&self.settings)?;
         let mut wanted = wanted.to_vec();
         wanted.retain(|one| one.applies(settings.are_the_first));
@@ -166,10 +179,12 @@ impl Caps {
             raised: Vec::new(),
             left_alone: BTreeSet::new(),
         };
-        let done = raised.raise(&directory, &wanted);
+        let devices = wanted.iter().any(|one| matches!(one, Wanted::Devices { .. }));
+        let present = raised.settings.all(devices).map_err(Error::from);
+        let done = present.and_then(|present| raised.raise(&directory, &wanted, present));
         // A failure restores what was raised, and locks the journals for that itself.
         drop(directory);
-        done.map(|()| raised)
+        done.map(|refused| (raised, refused))
     }
 
     /// Returns the maximum that a setting of the calling thread's network namespace has, or would have without
@@ -272,40 +287,44 @@ impl Raised {
 
     /// Bounds the devices to `size` bytes at once, or to their original bound if that is less; does nothing if this
     /// owner does not bound devices. The bound is not raised while other owners rely on it. Existing connections
-    /// adopt it at their next send.
+    /// adopt it at their next send. A device that goes meanwhile is skipped.
     ///
     /// # Errors
-    /// The journal cannot be kept, or a device refuses.
+    /// The journal cannot be kept, or a device refuses; all others are bounded.
     pub fn bound_devices(&mut self, size: u64) -> Result<()> {
         let of_devices = self.memberships.iter().find(|(part, _)| *part == Part::Devices);
         let Some((_, membership)) = of_devices else { return Ok(()) };
         let directory = Directory::lock(&self.caps.journals)?;
-        let mut entries = directory.read(self.namespace)?;
         let alone = membership.is_the_only_one();
+        let devices = self.settings.devices()?;
+        self.bound(&directory, size, alone, devices)
+    }
+
+    /// Bounds these devices; `alone`: no other owner relies on their bounds.
+    fn bound(&mut self, directory: &Directory, size: u64, alone: bool, devices: Vec<Open>) -> Result<()> {
+        let mut entries = directory.read(self.namespace)?;
         let mut changes = Vec::new();
-        for open in self.settings.devices()? {
+        for open in devices {
             if self.left_alone.contains(&open.setting) {
                 continue;
             }
-            let current = open.read().during(|| format!("cannot read {}", open.setting))?;
+            let Some(current) = open.current()? else { continue };
             let noted = entries.get(&open.setting).filter(|entry| entry.ours.contains(&current));
             let most = noted.filter(|_| alone).map_or(&current, |entry| &entry.original);
             let value = most.bounded(size);
             if value != current {
                 note(&mut entries, open.setting, &current, &value);
-                changes.push((open, value));
+                changes.push((open, current, value));
             }
         }
         if changes.is_empty() {
             return Ok(());
         }
         directory.write(self.namespace, &entries)?;
-        for (open, value) in changes {
-            open.write(&value).during(|| format!("cannot set {} to {value}", open.setting))?;
-            self.note(Change { setting: open.setting, value });
-        }
+        let (done, refused) = set_all(changes)?;
+        done.into_iter().for_each(|change| self.note(change));
         self.settings.forget_routes();
-        Ok(())
+        refused.map_or(Ok(()), Err)
     }
 
     /// Restores the settings on which no other owner relies, and returns them.
@@ -325,16 +344,21 @@ impl Raised {
         self.raised.push(change);
     }
 
-    fn raise(&mut self, directory: &Directory, wanted: &[Wanted]) -> Result<()> {
+    /// Raises the maxima and lowers the bounds that are `wanted` among these settings; returns why a device refused.
+    fn raise(
+        &mut self,
+        directory: &Directory,
+        wanted: &[Wanted],
+        present: Vec<Open>,
+    ) -> Result<Option<Error>> {
         let mut entries = known(directory, self.namespace, &self.settings)?;
         let mut changes = Vec::new();
-        let devices = wanted.iter().any(|one| matches!(one, Wanted::Devices { .. }));
-        for open in self.settings.all(devices)? {
+        for open in present {
             let Some(wanted) = wanted.iter().find(|wanted| wanted.concerns(open.setting)) else { continue };
             if self.left_alone.contains(&open.setting) {
                 continue;
             }
-            let current = open.read().during(|| format!("cannot read {}", open.setting))?;
+            let Some(current) = open.current()? else { continue };
             let value = wanted.value(&current);
             note(&mut entries, open.setting, &current, &value);
             if entries.contains_key(&open.setting) {
@@ -345,19 +369,15 @@ impl Raised {
             hand_down(directory, &entries)?;
         }
         directory.write(self.namespace, &entries)?;
-        let (mut raised, mut any_device) = (Vec::new(), false);
-        for (open, current, value) in changes {
-            if value != current {
-                open.write(&value).during(|| format!("cannot set {} to {value}", open.setting))?;
-                any_device |= matches!(open.setting, Setting::Device(_));
-            }
-            raised.push(Change { setting: open.setting, value });
-        }
+        let is_new_of_device =
+            |(open, current, value): &(Open, Value, Value)| open.setting.is_device() && value != current;
+        let any_device = changes.iter().any(is_new_of_device);
+        let (raised, refused) = set_all(changes)?;
         if any_device {
             self.settings.forget_routes();
         }
         self.raised = raised;
-        Ok(())
+        Ok(refused)
     }
 
     fn leave(&mut self) -> Result<Vec<Change>> {
@@ -440,11 +460,6 @@ fn hand_down(directory: &Directory, entries: &Entries) -> Result<()> {
     directory.write(INHERITED, &inherited)
 }
 
-/// Returns whether a setting that cannot be read no longer exists, or holds a value that bufwise never writes.
-fn is_gone(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidData)
-}
-
 /// Restores the originals, among these entries, on which no owner relies any more, and removes them from the journal.
 fn put_back_unowned(
     directory: &Directory,
@@ -473,7 +488,7 @@ fn put_back_unowned(
             _ => {}
         }
     }
-    if changes.iter().any(|change| matches!(change.setting, Setting::Device(_))) {
+    if changes.iter().any(|change| change.setting.is_device()) {
         settings.forget_routes();
     }
     directory.write(namespace, &kept)?;

@@ -9,6 +9,7 @@ use bufwise_bpf::{CgroupError, Group, now};
 use nix::sys::stat::fstat;
 
 use crate::containers::{Container, Containers};
+use crate::processes::printable;
 use crate::search::Search;
 
 /// Paths of cgroups by their numbers, looked up at the first request.
@@ -33,12 +34,20 @@ impl Cgroups {
 
     /// Returns the path; `None` also for a group that is gone or out of reach.
     pub(crate) fn path(&mut self, number: u64) -> Option<String> {
+        self.path_by(number, paths)
+    }
+
+    /// As [`Cgroups::path`], with a walk through the hierarchy that may fail, as for lack of descriptors.
+    fn path_by(
+        &mut self,
+        number: u64,
+        walk: impl FnOnce() -> Result<HashMap<u64, String>, CgroupError>,
+    ) -> Option<String> {
         let unavailable = &mut self.unavailable;
         let walk = || {
-            paths().unwrap_or_else(|error| {
-                *unavailable = Some(error.to_string());
-                HashMap::new()
-            })
+            let walked = walk();
+            *unavailable = walked.as_ref().err().map(ToString::to_string);
+            walked.unwrap_or_default()
         };
         self.search.find(number, walk, |paths| paths.get(&number).cloned())
     }
@@ -60,10 +69,13 @@ impl Cgroups {
     /// Forgets names that were not requested since the last call; call this after each list of connections.
     pub fn settle(&mut self) {
         self.search.settle();
+        if self.unavailable.is_some() {
+            self.search.forget_missing();
+        }
         self.containers.settle();
     }
 
-    /// Returns why no group has a name, once [`Cgroups::name`] has failed to find the hierarchy.
+    /// Returns why no group has a name, if the last search of [`Cgroups::name`] has failed to find the hierarchy.
     #[must_use]
     pub fn unavailable(&self) -> Option<&str> {
         self.unavailable.as_deref()
@@ -80,8 +92,7 @@ fn paths() -> Result<HashMap<u64, String>, CgroupError> {
     let mut paths = HashMap::new();
     Group::walk(&mut |group| {
         if let Ok(status) = fstat(group.as_fd()) {
-            let path = group.path().display().to_string().replace(char::is_control, "?");
-            paths.insert(status.st_ino, path);
+            paths.insert(status.st_ino, printable(&group.path().display().to_string()));
         }
     })?;
     Ok(paths)
@@ -104,7 +115,16 @@ mod tests {
 
     #[test]
     fn without_a_hierarchy_no_group_has_a_name() {
-        let mut cgroups = Cgroups { unavailable: Some("there is none".to_owned()), ..Cgroups::default() };
-        assert_eq!((cgroups.name(7), cgroups.unavailable()), (None, Some("there is none")));
+        let failure = || CgroupError::Hierarchy(std::io::ErrorKind::NotFound.into());
+        let mut cgroups = Cgroups::default();
+        assert_eq!(cgroups.path_by(7, || Err(failure())), None);
+        let why = failure().to_string();
+        assert_eq!((cgroups.name(7), cgroups.unavailable()), (None, Some(why.as_str())));
+        // The next search may find it.
+        cgroups.settle();
+        cgroups.search.allow();
+        let paths = || Ok(HashMap::from([(7, "/a".to_owned())]));
+        assert_eq!(cgroups.path_by(7, paths).as_deref(), Some("/a"));
+        assert_eq!((cgroups.name(7).as_deref(), cgroups.unavailable()), (Some("/a"), None));
     }
 }

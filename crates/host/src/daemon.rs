@@ -11,6 +11,7 @@
 mod answers;
 mod conditions;
 mod config;
+mod descriptors;
 mod due;
 mod event;
 mod groups;

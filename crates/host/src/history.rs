@@ -183,7 +183,8 @@ impl Kept {
         let view = &self.view;
         let policies = view.policy.iter().flat_map(|policy| [&policy.send, &policy.receive]);
         let names = [&view.netns, &view.state, &view.congestion_control];
-        let texts = names.into_iter().chain(&view.process).chain(&view.cgroup).chain(policies);
+        let optional = view.process.iter().chain(&view.cgroup).chain(&view.group);
+        let texts = names.into_iter().chain(optional).chain(policies);
         size_of::<Self>() + texts.map(text_bytes).sum::<usize>()
     }
 }
@@ -211,6 +212,7 @@ pub(crate) mod tests {
             netns: name.clone(),
             cgroup: Some(name.clone()),
             process: Some(name.clone()),
+            group: Some(name.clone()),
             policy: Some(policy),
             tuned: Some(crate::view::Tuned::default()),
             ..VIEW.get_or_init(connection_view).clone()
@@ -227,6 +229,13 @@ pub(crate) mod tests {
             prefixes: vec![sums.clone(); MAX_PREFIXES],
             cgroups: vec![sums; MAX_CGROUPS],
         }
+    }
+
+    /// Returns the bytes of the names that a connection has from users and administrators.
+    fn names(one: &Kept) -> usize {
+        let ConnectionView { netns, cgroup, process, group, .. } = &one.view;
+        let given = [Some(netns), cgroup.as_ref(), process.as_ref(), group.as_ref()];
+        given.into_iter().flatten().map(String::len).sum()
     }
 
     fn times(history: &History) -> Vec<u64> {
@@ -287,6 +296,9 @@ pub(crate) mod tests {
                 }
                 let bytes: usize = ring.moments().map(Moment::bytes).sum();
                 prop_assert_eq!(bytes, ring.bytes);
+                let kept = ring.moments().flat_map(|moment| &moment.connections);
+                let held: usize = kept.map(|one| size_of::<Kept>() + names(one)).sum();
+                prop_assert!(bytes >= held, "{} bytes, but {} are held", bytes, held);
                 prop_assert!(ring.bytes <= MAX_BYTES && ring.moments.len() <= LENGTH);
             }
         }

@@ -14,6 +14,7 @@ use bufwise_bpf::{Group, leftovers};
 use crate::caps::{self, Caps, Change};
 use crate::error::{Result, in_words};
 use crate::netns;
+use crate::processes::printable;
 
 /// Inode of the first process namespace (`PROC_PID_INIT_INO`), in which every process is visible.
 const FIRST_PROCESS_NAMESPACE: u64 = 0xefff_fffc;
@@ -36,14 +37,15 @@ pub fn clear() -> Result<Cleared> {
     Group::walk(&mut |group| {
         match leftovers(group.as_fd()) {
             Ok(left) => {
-                let name = group.path().display().to_string();
+                let name = printable(&group.path().display().to_string());
                 found.extend(left.into_iter().map(|leftover| (name.clone(), leftover)));
             }
             Err(error) if group.exists() => refused = Some(error),
             Err(_) => {}
         }
         if group.is_ours() {
-            ours.push(group);
+            // Not the group itself: any user with a cgroup of his own can make very many with such a name.
+            ours.push(group.path().to_owned());
         }
     })?;
     if let Some(error) = refused {
@@ -59,10 +61,9 @@ pub fn clear() -> Result<Cleared> {
             Err(error) => cleared.failed.push(format!("cgroup {group}: {error}")),
         }
     }
-    for group in ours {
-        let name = group.path().display().to_string();
-        if group.remove_if_abandoned() {
-            cleared.done.push(format!("cgroup {name} removed"));
+    for path in ours {
+        if Group::open(&path).is_ok_and(Group::remove_if_abandoned) {
+            cleared.done.push(format!("cgroup {} removed", printable(&path.display().to_string())));
         }
     }
     Ok(cleared)
@@ -101,30 +102,26 @@ fn clear_settings(caps: &Caps, cleared: &mut Cleared) {
         Err(error) => return cleared.failed.push(in_words(&error)),
     };
     let anywhere = ownerless.contains(&Caps::INHERITED);
-    let (namespaces, complete) = match netns::search() {
-        Ok(found) => found,
-        Err(error) => return cleared.failed.push(in_words(&error)),
+    let put_back_there = || -> Result<_> {
+        let cookie = caps::here()?;
+        let is_left = anywhere || ownerless.contains(&cookie);
+        let changes = if is_left { caps.put_back(cookie)? } else { Vec::new() };
+        Ok((cookie, changes))
     };
     let mut met = BTreeSet::new();
-    for namespace in namespaces {
-        let put_back_there = || -> Result<_> {
-            let cookie = caps::here()?;
-            let is_left = anywhere || ownerless.contains(&cookie);
-            let changes = if is_left { caps.put_back(cookie)? } else { Vec::new() };
-            Ok((cookie, changes))
-        };
-        match namespace.run(put_back_there).flatten() {
-            Ok((cookie, changes)) => {
-                met.insert(cookie);
-                cleared.done.extend(changes.iter().map(|change| put_back(change, &namespace.label())));
-            }
-            Err(error) => {
-                cleared.failed.push(format!("network namespace {}: {}", namespace.label(), in_words(&error)));
-            }
+    let complete = netns::visit(|namespace| match namespace.run(put_back_there).flatten() {
+        Ok((cookie, changes)) => {
+            met.insert(cookie);
+            cleared.done.extend(changes.iter().map(|change| put_back(change, &namespace.label())));
         }
-    }
-    if !complete {
-        cleared.failed.push("not every network namespace could be opened".to_owned());
+        Err(error) => {
+            cleared.failed.push(format!("network namespace {}: {}", namespace.label(), in_words(&error)));
+        }
+    });
+    match complete {
+        Ok(true) => {}
+        Ok(false) => cleared.failed.push("not every network namespace could be opened".to_owned()),
+        Err(error) => cleared.failed.push(in_words(&error)),
     }
     if cleared.failed.is_empty() && sees_every_process() {
         forget_namespaces(caps, ownerless.difference(&met), cleared);

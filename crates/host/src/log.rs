@@ -22,6 +22,8 @@ use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
+use crate::processes::printable;
+
 /// Least time between two lines of one kind.
 const PAUSE: Micros = Micros::from_secs(10);
 
@@ -286,9 +288,10 @@ where
             // Numbered as syslog's priorities.
             write!(writer, "<{}>", if level == Level::WARN { 4 } else { 6 })?;
         }
+        // In JSON control characters are escaped.
         match self.format {
-            Format::Text if self.journal => writeln!(writer, "{}", fields.message),
-            Format::Text => writeln!(writer, "bufwise: {}", fields.message),
+            Format::Text if self.journal => writeln!(writer, "{}", printable(&fields.message)),
+            Format::Text => writeln!(writer, "bufwise: {}", printable(&fields.message)),
             Format::Json => {
                 let mut time = String::new();
                 SystemTime.format_time(&mut Writer::new(&mut time))?;
@@ -401,6 +404,8 @@ mod tests {
         let lines = [Line::info(Kind::Life, "tuning 50%"), Line::warning(Kind::Refused, "no {room}")];
         assert_eq!(written(Format::Text, false, &lines), "bufwise: tuning 50%\nbufwise: no {room}\n");
         assert_eq!(written(Format::Text, true, &lines), "<6>tuning 50%\n<4>no {room}\n");
+        let odd = [Line::info(Kind::Group, "cgroup /a\n<2>b\u{1b}[2J found")];
+        assert_eq!(written(Format::Text, true, &odd), "<6>cgroup /a?<2>b?[2J found\n");
     }
 
     #[test]

@@ -3,15 +3,16 @@
 //! Problem: sockets can be listed, and existing ones adopted, only in one namespace at a time.
 //! Source: network_namespaces(7); names are those of iproute2, in `/run/netns`.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use bufwise_socket::namespace;
 use nix::errno::Errno;
+use nix::sys::statfs::{NSFS_MAGIC, statfs};
 
 use crate::error::{During, Result};
 
@@ -19,6 +20,8 @@ use crate::error::{During, Result};
 const OWN: &str = "/proc/thread-self/ns/net";
 /// Directory of iproute2's names.
 const NAMES: &str = "/run/netns";
+/// Namespaces that [`visit`] has open at a time: a quarter of the usual limit of descriptors (1,024).
+const AT_ONCE: usize = 256;
 
 /// A network namespace, held open.
 #[derive(Debug)]
@@ -42,51 +45,111 @@ pub(crate) fn open_own() -> Result<File> {
 pub fn own() -> Result<Namespace> {
     let file = open_own()?;
     let inode = file.metadata().during(|| format!("cannot read {OWN}"))?.ino();
-    let name = names().remove(&inode).map(|(name, _)| name);
+    let name = names().unwrap_or_default().remove(&inode).map(|(name, _)| name);
     Ok(Namespace { inode, name, file, own: true })
 }
 
 /// Returns every namespace that can be found, the caller's own first, the others by number. Namespaces of processes
 /// that the caller may not see are skipped: only root sees all.
 pub fn all() -> Result<Vec<Namespace>> {
-    Ok(search()?.0)
+    Ok(search(|_| true)?.opened)
 }
 
-/// As [`all`]; also returns whether the list is complete: none was skipped for lack of descriptors or memory.
-pub(crate) fn search() -> Result<(Vec<Namespace>, bool)> {
-    let mut complete = true;
+/// Result of a search.
+#[derive(Debug)]
+pub(crate) struct Search {
+    /// Number of the caller's own namespace.
+    pub(crate) own: u64,
+    /// Numbers of all namespaces that exist, opened or not.
+    pub(crate) met: BTreeSet<u64>,
+    /// The caller's own namespace, and the wanted ones by number.
+    pub(crate) opened: Vec<Namespace>,
+    /// Whether no namespace was missed, as for lack of memory.
+    pub(crate) is_complete: bool,
+    /// Why a wanted namespace could not be opened, mostly for lack of descriptors.
+    pub(crate) unopened: Option<io::Error>,
+}
+
+/// As [`all`], but opens only the caller's own namespace and those with a number that `is_wanted`: each takes a
+/// descriptor, and nothing bounds how many there are.
+pub(crate) fn search(mut is_wanted: impl FnMut(u64) -> bool) -> Result<Search> {
     let own = own()?;
-    let mut names = names();
-    names.remove(&own.inode);
-    let mut others: HashMap<u64, Namespace> = HashMap::new();
-    for (inode, (name, file)) in names {
-        others.insert(inode, Namespace { inode, name: Some(name), file, own: false });
+    let mut found = Search {
+        own: own.inode,
+        met: BTreeSet::from([own.inode]),
+        opened: vec![own],
+        is_complete: true,
+        unopened: None,
+    };
+    match names() {
+        Ok(names) => {
+            names.into_values().for_each(|(name, path)| found.meet(&path, Some(name), &mut is_wanted));
+        }
+        Err(error) => found.is_complete &= is_gone(&error),
     }
     for process in fs::read_dir("/proc").during(|| "cannot read /proc".to_owned())? {
         let Ok(process) = process else {
-            complete = false;
+            found.is_complete = false;
             continue;
         };
-        if !process.file_name().as_encoded_bytes()[0].is_ascii_digit() {
-            continue;
-        }
-        let path = process.path().join("ns/net");
-        // The number is usually known already; only unknown namespaces are opened.
-        let known = |inode| inode == own.inode || others.contains_key(&inode);
-        let opened = match fs::metadata(&path) {
-            Ok(metadata) if known(metadata.ino()) => continue,
-            Ok(_) => open(&path),
-            Err(error) => Err(error),
-        };
-        complete &= opened.as_ref().err().is_none_or(is_gone);
-        if let Ok((inode, file)) = opened {
-            others.insert(inode, Namespace { inode, name: None, file, own: inode == own.inode });
+        if process.file_name().as_encoded_bytes()[0].is_ascii_digit() {
+            found.meet(&process.path().join("ns/net"), None, &mut is_wanted);
         }
     }
-    let mut all: Vec<Namespace> = others.into_values().collect();
-    all.sort_by_key(|namespace| namespace.inode);
-    all.insert(0, own);
-    Ok((all, complete))
+    // The caller's own stays the first.
+    found.opened[1..].sort_by_key(|namespace| namespace.inode);
+    Ok(found)
+}
+
+/// Shows every namespace once, the caller's own first; few are open at a time. Returns whether none was missed.
+pub(crate) fn visit(mut show: impl FnMut(&Namespace)) -> Result<bool> {
+    let (mut shown, mut is_complete) = (BTreeSet::new(), true);
+    loop {
+        let mut room = AT_ONCE;
+        let found = search(|inode| {
+            let is_next = room > 0 && !shown.contains(&inode);
+            room -= usize::from(is_next);
+            is_next
+        })?;
+        is_complete &= found.is_complete && found.unopened.is_none();
+        let before = shown.len();
+        for namespace in found.opened.iter().filter(|namespace| shown.insert(namespace.inode)) {
+            show(namespace);
+        }
+        if shown.len() == before {
+            return Ok(is_complete);
+        }
+    }
+}
+
+impl Search {
+    /// Takes in the namespace of a file.
+    fn meet(&mut self, path: &Path, name: Option<String>, is_wanted: &mut impl FnMut(u64) -> bool) {
+        let inode = match fs::metadata(path) {
+            Ok(metadata) => metadata.ino(),
+            Err(error) => {
+                self.is_complete &= is_gone(&error);
+                return;
+            }
+        };
+        if !self.met.insert(inode) || !is_wanted(inode) {
+            return;
+        }
+        match open(path) {
+            Ok((same, file)) if same == inode => {
+                self.opened.push(Namespace { inode, name, file, own: false });
+            }
+            // The process has ended or has entered another namespace; other processes may be in this one.
+            Ok(_) => {
+                self.is_complete = false;
+                self.met.remove(&inode);
+            }
+            Err(error) if is_gone(&error) => {
+                self.met.remove(&inode);
+            }
+            Err(error) => self.unopened = Some(error),
+        }
+    }
 }
 
 fn open(path: &Path) -> io::Result<(u64, File)> {
@@ -94,23 +157,25 @@ fn open(path: &Path) -> io::Result<(u64, File)> {
     Ok((file.metadata()?.ino(), file))
 }
 
-/// Returns whether the process has ended, or may not be seen.
+/// Returns whether the process has ended, or may not be seen; or whether there are no names.
 fn is_gone(error: &io::Error) -> bool {
     let gone = [Errno::ENOENT, Errno::ESRCH, Errno::EACCES, Errno::EPERM];
     error.raw_os_error().is_some_and(|errno| gone.contains(&Errno::from_raw(errno)))
 }
 
-/// Returns the named namespaces by number.
-fn names() -> HashMap<u64, (String, File)> {
-    let entries = fs::read_dir(NAMES).into_iter().flatten().flatten();
-    let namespace = |entry: fs::DirEntry| {
-        let (inode, file) = open(&entry.path()).ok()?;
+/// Returns the named namespaces by number: the name, and its file.
+fn names() -> io::Result<HashMap<u64, (String, PathBuf)>> {
+    let mut names = HashMap::new();
+    for entry in fs::read_dir(NAMES)? {
+        let entry = entry?;
+        let path = entry.path();
         // A name whose namespace is gone is an empty file.
-        nix::sys::statfs::fstatfs(&file)
-            .is_ok_and(|filesystem| filesystem.filesystem_type() == nix::sys::statfs::NSFS_MAGIC)
-            .then(|| (inode, (entry.file_name().to_string_lossy().into_owned(), file)))
-    };
-    entries.filter_map(namespace).collect()
+        let is_one = statfs(&path).is_ok_and(|filesystem| filesystem.filesystem_type() == NSFS_MAGIC);
+        if let Some(file) = fs::metadata(&path).ok().filter(|_| is_one) {
+            names.insert(file.ino(), (entry.file_name().to_string_lossy().into_owned(), path));
+        }
+    }
+    Ok(names)
 }
 
 impl Namespace {
@@ -134,17 +199,17 @@ impl Namespace {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use std::io;
     use std::process::{Child, Command, Stdio};
     use std::thread;
 
     /// A process in a network namespace of its own; dropping this value ends it.
-    struct Stranger(Child);
+    pub(crate) struct Stranger(Child);
 
     impl Stranger {
-        fn start() -> Self {
+        pub(crate) fn start() -> Self {
             let mut command = Command::new("unshare");
             command.args(["-n", "sh", "-c", "echo up; exec cat"]);
             let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
@@ -171,6 +236,19 @@ mod tests {
         assert_eq!(all.iter().filter(|one| one.inode == all[0].inode).count(), 1);
         let here = thread::current().id();
         assert_eq!(all[0].run(|| thread::current().id()).unwrap(), here);
+    }
+
+    #[test]
+    fn root_a_namespace_that_is_not_wanted_is_met_and_takes_no_descriptor() {
+        if !bufwise_trial::root() {
+            return;
+        }
+        let strangers = [Stranger::start(), Stranger::start()];
+        let [one, other] = strangers.each_ref().map(Stranger::inode);
+        let found = search(|inode| inode == one).unwrap();
+        let opened: Vec<u64> = found.opened.iter().map(|namespace| namespace.inode).collect();
+        assert_eq!(opened, [found.own, one]);
+        assert!([found.own, one, other].iter().all(|inode| found.met.contains(inode)), "{found:?}");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use bufwise_bpf::reach;
 pub struct Process {
     /// Process number.
     pub pid: i32,
-    /// Name of its command (`/proc/PID/comm`).
+    /// Name of its command (`/proc/PID/comm`), as [`printable`].
     pub name: String,
 }
 
@@ -35,8 +35,7 @@ impl Holders {
             if sockets.peek().is_none() {
                 continue;
             }
-            let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-            let process = Arc::new(Process { pid, name: name.trim_end().to_owned() });
+            let process = Arc::new(Process { pid, name: printable(&name_of(pid)) });
             for (inode, _) in sockets {
                 holders.entry(inode).or_insert_with(|| Arc::clone(&process));
             }
@@ -48,6 +47,23 @@ impl Holders {
     pub fn of(&self, inode: u32) -> Option<&Process> {
         self.0.get(&inode.into()).map(Arc::as_ref)
     }
+}
+
+/// Stands for a byte that is no UTF-8: patterns of programs have no control characters, so it matches what the byte does.
+const NO_TEXT: char = '\u{1}';
+
+/// Returns a process's name for comparison with what the kernel's programs see, byte by byte; empty if the process has
+/// ended. The process chooses it (prctl(2)): [`printable`] is for what people read.
+pub(crate) fn name_of(pid: i32) -> String {
+    let name = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
+    let chunks = name.strip_suffix(b"\n").unwrap_or(&name).utf8_chunks();
+    chunks.flat_map(|chunk| chunk.valid().chars().chain(chunk.invalid().iter().map(|_| NO_TEXT))).collect()
+}
+
+/// Returns a name that a user has chosen without its control characters, which would reach terminals and begin lines of
+/// the log.
+pub(crate) fn printable(name: &str) -> String {
+    name.replace(char::is_control, "?")
 }
 
 #[cfg(test)]
@@ -65,5 +81,20 @@ mod tests {
         assert_eq!(holder.pid, std::process::id().cast_signed());
         assert!(!holder.name.is_empty());
         assert_eq!(holders.of(0), None);
+    }
+    #[test]
+    fn a_name_is_the_processs_own_and_shown_without_control_characters() {
+        let thread = |name: &'static [u8]| {
+            // A thread has a name of its own, below its own number.
+            let named = move || {
+                fs::write("/proc/thread-self/comm", name).unwrap();
+                name_of(nix::unistd::gettid().as_raw())
+            };
+            std::thread::spawn(named).join().unwrap()
+        };
+        assert_eq!(thread(b"a \x1b[2J\nb "), "a \u{1b}[2J\nb ", "the kernel's programs compare all of it");
+        assert_eq!(printable(&thread(b"caf\xe9 \xff\xfe")), "caf? ??");
+        assert_eq!(printable("a \u{1b}[2J\nb\u{9b}"), "a ?[2J?b?");
+        assert_eq!(name_of(0), "");
     }
 }

@@ -13,6 +13,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bufwise_socket::device::{Device, DeviceError, Devices, GsoMaxSize};
 
+use super::Change;
+use crate::error::{During, Error, Result};
+use crate::processes::printable;
+
 /// Longest content that is read, in bytes: enough for three numbers.
 const LONGEST: usize = 128;
 
@@ -63,6 +67,10 @@ impl Setting {
         Self::FILES.into_iter().find(|setting| setting.to_string() == name)
     }
 
+    pub(super) fn is_device(self) -> bool {
+        matches!(self, Self::Device(_))
+    }
+
     /// Returns how many numbers the setting has. In a file the last is the maximum; a device's second number is for
     /// IPv4.
     fn numbers(self) -> usize {
@@ -77,7 +85,11 @@ impl Setting {
 impl fmt::Display for Setting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Device(device) => write!(f, "{OF_DEVICE}{device} (device {})", device.index()),
+            // Users name the devices of their own namespaces, and the name may have control characters.
+            Self::Device(device) => {
+                let name = printable(&device.to_string());
+                write!(f, "{OF_DEVICE}{name} (device {})", device.index())
+            }
             file => f.write_str(&file.path().unwrap_or_default().replace('/', ".")),
         }
     }
@@ -241,6 +253,14 @@ impl Open {
         Value::parse(self.setting, first_line).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
+    /// Reads the value; `None` for a device that has gone since the devices were listed.
+    pub(super) fn current(&self) -> Result<Option<Value>> {
+        match self.read() {
+            Err(error) if self.setting.is_device() && is_gone(&error) => Ok(None),
+            read => read.map(Some).during(|| format!("cannot read {}", self.setting)),
+        }
+    }
+
     pub(super) fn write(&self, value: &Value) -> io::Result<()> {
         match &self.access {
             Access::File(file) => file.write_all_at(format!("{value}\n").as_bytes(), 0),
@@ -250,6 +270,31 @@ impl Open {
             }
         }
     }
+}
+
+/// Returns whether a setting that cannot be read no longer exists, or holds a value that bufwise never writes.
+pub(super) fn is_gone(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidData)
+}
+
+/// Sets each setting from its current value to another; the two may be equal. Returns what holds now, and why a device
+/// refused. A device that has gone is left out.
+///
+/// # Errors
+/// A file cannot be written; the settings after it are not set.
+pub(super) fn set_all(changes: Vec<(Open, Value, Value)>) -> Result<(Vec<Change>, Option<Error>)> {
+    let (mut done, mut refused) = (Vec::new(), None);
+    for (open, current, value) in changes {
+        let setting = open.setting;
+        let written = if value == current { Ok(()) } else { open.write(&value) };
+        match written.during(|| format!("cannot set {setting} to {value}")) {
+            Ok(()) => done.push(Change { setting, value }),
+            Err(error) if !setting.is_device() => return Err(error),
+            Err(_) if matches!(open.current(), Ok(None)) => {}
+            Err(error) => refused = refused.or(Some(error)),
+        }
+    }
+    Ok((done, refused))
 }
 
 #[cfg(test)]
@@ -262,6 +307,9 @@ mod tests {
         for setting in Setting::FILES.into_iter().chain([device]) {
             assert_eq!(Setting::named(&setting.to_string()), Some(setting));
         }
+        let odd = Setting::Device(Device::new(7, "e\u{1b}[2J").unwrap());
+        assert_eq!(odd.to_string(), "gso_max_size of e?[2J (device 7)");
+        assert_eq!(Setting::named(&odd.to_string()), Some(odd), "the number counts");
         for damaged in ["", "net.ipv4", "gso_max_size of eth0", "gso_max_size of eth0 (device x)"] {
             assert_eq!(Setting::named(damaged), None, "{damaged:?}");
         }

@@ -385,6 +385,58 @@ fn root_what_devices_take_follows_one_owner_and_never_exceeds_what_another_relie
 }
 
 #[test]
+fn a_device_that_goes_meanwhile_is_left_out_and_the_rest_is_raised() {
+    let world = World::new();
+    let mut raised = world.caps.raise_in(NAMESPACE, &[]).unwrap();
+    let settings = Settings::open(&world.caps.settings).unwrap();
+    let gone = Setting::Device(bufwise_socket::device::Device::new(999_999_999, "eth9").unwrap());
+    let [device, file] = [gone, Setting::TcpRmem].map(|setting| settings.find(setting).unwrap());
+    let wanted = [rmem(8_000)[0], Wanted::Devices { size: 4_096, also_in_the_first: true }];
+    let directory = Directory::lock(&world.caps.journals).unwrap();
+    let refused = raised.raise(&directory, &wanted, vec![device.clone(), file.clone()]).unwrap();
+    assert!(refused.is_none() && world.maximum(0) == 8_000, "{refused:?}");
+    assert_eq!(raised.raised().iter().map(|change| change.setting).collect::<Vec<_>>(), [Setting::TcpRmem]);
+    raised.bound(&directory, 4_096, true, vec![device.clone()]).unwrap();
+    // It was there when it was read.
+    let value = |setting, text| Value::parse(setting, text).unwrap();
+    let of_device = (device, value(gone, "65536 65536"), value(gone, "4096 4096"));
+    let rmem = Setting::TcpRmem;
+    let of_file = (file, value(rmem, "11 22 8000"), value(rmem, "11 22 9000"));
+    let (done, refused) = set_all(vec![of_device, of_file]).unwrap();
+    assert_eq!((done.len(), world.maximum(0)), (1, 9_000));
+    assert!(refused.is_none(), "{refused:?}");
+}
+
+#[test]
+fn root_a_device_that_refuses_leaves_the_others_bounded_and_is_named() {
+    if !bufwise_trial::root() {
+        return;
+    }
+    let work = || {
+        nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
+        let link = ["link", "add", "bw0", "type", "veth", "peer", "name", "bw1"];
+        assert!(std::process::Command::new("ip").args(link).status().unwrap().success());
+        let settings = Settings::open(Path::new("/proc/sys")).unwrap();
+        let change = |open: Open, size: u64| {
+            let current = open.read().unwrap();
+            let value = Value::parse(open.setting, &format!("{size} {size}")).unwrap();
+            (open, current, value)
+        };
+        let devices = settings.devices().unwrap();
+        let all: Vec<_> =
+            devices.into_iter().filter(|open| open.setting.to_string().contains(" bw")).collect();
+        let [first, second] = all.clone().try_into().unwrap();
+        // More than any device takes.
+        let (done, refused) = set_all(vec![change(first, 4_000_000_000), change(second, 4_096)]).unwrap();
+        assert_eq!(done.iter().map(|change| change.setting).collect::<Vec<_>>(), [all[1].setting]);
+        let named = format!("cannot set {} to 4000000000", all[0].setting);
+        assert!(refused.unwrap().to_string().starts_with(&named), "{named}");
+        assert_eq!(all[1].read().unwrap().to_string(), "4096 4096");
+    };
+    std::thread::spawn(work).join().unwrap();
+}
+
+#[test]
 fn nonsense_in_a_setting_or_a_journal_is_no_reason_to_panic() {
     let world = World::new();
     drop(world.caps.raise_in(NAMESPACE, &rmem(8_000)).unwrap());

@@ -57,6 +57,8 @@ pub struct Server {
 pub(crate) struct Pending {
     request: Request,
     reply: SyncSender<Reply>,
+    /// Time at which the client is told that the daemon is busy; the request is not carried out after it.
+    deadline: Instant,
 }
 
 impl Pending {
@@ -69,7 +71,7 @@ impl Pending {
     #[cfg(test)]
     pub(crate) fn of_test(request: Request) -> (Self, Receiver<Reply>) {
         let (reply, answered) = sync_channel(1);
-        (Self { request, reply }, answered)
+        (Self { request, reply, deadline: Instant::now() + ANSWER_TIME }, answered)
     }
 
     /// Replies to the client.
@@ -110,12 +112,14 @@ impl Server {
         self.asker.clone()
     }
 
-    /// Returns a waiting request, if there is one; does not block.
+    /// Returns a waiting request, if there is one; does not block. Requests whose client has been told that the daemon is
+    /// busy are dropped.
     pub(crate) fn next(&self) -> Option<Pending> {
         // The byte is written after its request is sent. A request that is taken before its byte arrives leaves the
         // byte behind: the byte wakes the loop once more, without a request, and is read then.
         let _on_its_way = (&self.waiting).read(&mut [0]);
-        self.requests.try_recv().ok()
+        let now = Instant::now();
+        self.requests.try_iter().find(|pending| now < pending.deadline)
     }
 }
 
@@ -232,7 +236,8 @@ impl Asker {
     pub fn ask(&self, request: Request, patience: Duration) -> Reply {
         let (reply, answered) = sync_channel(1);
         let over = || Reply::Error("the daemon is ending".to_owned());
-        if self.sender.send(Pending { request, reply }).is_err() {
+        let deadline = Instant::now() + patience;
+        if self.sender.send(Pending { request, reply, deadline }).is_err() {
             return over();
         }
         // If the write fails because the socket is full, the socket is readable as well.

@@ -17,7 +17,7 @@ use super::worker::Worker;
 use crate::budget::Census;
 use crate::control::message::{Memory, Status};
 use crate::control::{Reply, Request};
-use crate::error::{Result, in_words};
+use crate::error::Result;
 use crate::metrics::{EngineCost, Snapshot};
 use crate::tcp_memory::TcpMemory;
 
@@ -59,32 +59,36 @@ impl Answerer {
 }
 
 fn answer(inquiry: &Inquiry, engine: Option<EngineCost>, scrape: &mut Scrape) -> Reply {
-    let reply = match inquiry.request {
-        Request::Metrics => {
-            scrape.metrics(inquiry, engine).map(|snapshot| Reply::Metrics(Box::new(snapshot)))
-        }
-        _ => status(inquiry).map(Reply::Status),
-    };
-    reply.unwrap_or_else(|error| Reply::Error(in_words(&error)))
+    match inquiry.request {
+        Request::Metrics => Reply::Metrics(Box::new(scrape.metrics(inquiry, engine))),
+        _ => Reply::Status(status(inquiry, listed)),
+    }
 }
 
-/// Lists all connected sockets of a namespace, with the time of the list.
-pub(super) fn listed((_, diag): &Watched) -> Result<(Micros, Vec<Connection>)> {
+/// The connected sockets of a namespace, with the time of the list.
+pub(super) type Listed = (Micros, Vec<Connection>);
+
+/// Lists all connected sockets of a namespace; `None` if they cannot be listed, as for lack of memory: the answer then
+/// lacks that namespace.
+pub(super) fn listed((_, diag): &Watched) -> Option<Listed> {
     let at = now();
-    Ok((at, diag.lock().unwrap_or_else(PoisonError::into_inner).tcp(States::CONNECTED)?))
+    Some((at, diag.lock().unwrap_or_else(PoisonError::into_inner).tcp(States::CONNECTED).ok()?))
 }
 
-fn status(Inquiry { facts, sized, places, .. }: &Inquiry) -> Result<Status> {
+fn status(
+    Inquiry { facts, sized, places, .. }: &Inquiry,
+    listed: impl Fn(&Watched) -> Option<Listed>,
+) -> Status {
     let mut census = Census::new(&facts.parts);
-    for place in places {
-        for connection in &listed(place)?.1 {
+    for (_, connections) in places.iter().filter_map(listed) {
+        for connection in &connections {
             if let Some((part, _)) = sized.get(connection.cookie) {
                 census.add(connection, part);
             }
         }
     }
     let budget = census.finish(TcpMemory::now());
-    Ok(Status {
+    Status {
         pid: std::process::id(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         uptime_s: facts.uptime.as_secs_f64(),
@@ -100,16 +104,34 @@ fn status(Inquiry { facts, sized, places, .. }: &Inquiry) -> Result<Status> {
             pressure: budget.is_short(),
         },
         notes: Vec::new(),
-    })
+    }
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::super::lister::tests::inquiry;
     use super::*;
+    use crate::tuner::tests::flow;
+    use crate::view::{Part, Sized};
     use bufwise_socket::diag::Diag;
     use std::sync::mpsc::TryRecvError;
     use std::sync::{Arc, Mutex};
+
+    /// Returns an inquiry on two namespaces, and a way to list them: one cannot be listed, the other has a connection.
+    pub(crate) fn on_two(request: Request) -> (Inquiry, impl Fn(&Watched) -> Option<Listed>) {
+        let (mut inquiry, _answered) = inquiry(request);
+        let place = |name: &str| (name.to_owned(), Arc::new(Mutex::new(Diag::open().unwrap())));
+        let one = crate::view::tests::connection();
+        inquiry.places = ["red", "blue"].map(place).into();
+        inquiry.sized = Sized::new(vec![(Part::default(), vec![flow(one.cookie, 0)])]);
+        (inquiry, move |(netns, _): &Watched| (netns == "blue").then(|| (Micros::from_secs(1), vec![one])))
+    }
+
+    #[test]
+    fn a_namespace_that_cannot_be_listed_is_left_out() {
+        let (inquiry, listed) = on_two(Request::Status);
+        assert_eq!(status(&inquiry, listed).connections, 1);
+    }
 
     #[test]
     fn a_sample_that_takes_long_delays_those_who_ask_and_not_the_loop() {

@@ -123,10 +123,16 @@ impl Due {
         now >= if late { self.sweep_newcomers } else { self.sweep_missed } || idle && now >= self.sweep_idle
     }
 
-    /// Notes that a sample took from `began` to `now`; shares are computed each `interval`. `calm`: memory suffices, and few
-    /// connections end, whose records wait for the next sample.
-    pub(super) fn sampled(&mut self, began: Micros, interval: Duration, calm: bool, now: Micros) {
-        let took = now.since(began);
+    /// Notes that a sample that began at `began` took that time; shares are computed each `interval`. `calm`: memory suffices,
+    /// and few connections end, whose records wait for the next sample.
+    pub(super) fn sampled(
+        &mut self,
+        began: Micros,
+        took: Micros,
+        interval: Duration,
+        calm: bool,
+        now: Micros,
+    ) {
         let interval = Micros(u64::try_from(interval.as_micros()).unwrap_or(u64::MAX));
         let longest = if calm { CALM } else { interval };
         self.sample = began + SAMPLE.max(took.times(SAMPLE_REST)).min(longest);
@@ -138,9 +144,8 @@ impl Due {
         }
     }
 
-    /// Notes that a sweep took from `began` to `now`.
-    pub(super) fn swept(&mut self, began: Micros, now: Micros) {
-        let took = now.since(began);
+    /// Notes that a sweep that began at `began` took that time.
+    pub(super) fn swept(&mut self, began: Micros, took: Micros) {
         self.sweep_idle = began + SWEEP.max(took.times(SWEEP_REST));
         self.sweep_newcomers = began + NEWCOMERS.max(took.times(NEWCOMERS_REST)).min(SWEEP_AT_LEAST);
         self.sweep_missed = began + SWEEP_AT_LEAST;
@@ -191,7 +196,7 @@ mod tests {
         let mut due = Due::new(None, at(0));
         let round = Duration::from_millis(500);
         let mut rest = |took: Micros, calm| {
-            due.sampled(at(0), round, calm, at(0) + took);
+            due.sampled(at(0), took, round, calm, at(0) + took);
             due.sample.since(at(0))
         };
         for calm in [false, true] {
@@ -208,16 +213,16 @@ mod tests {
     fn where_samples_are_expensive_and_little_changes_they_take_a_third_of_a_percent() {
         let mut due = Due::new(None, at(0));
         let rest = |due: &mut Due, took: Micros| {
-            due.sampled(at(0), Duration::from_millis(500), true, at(0) + took);
+            due.sampled(at(0), took, Duration::from_millis(500), true, at(0) + took);
             due.sample.since(at(0))
         };
         assert_eq!(rest(&mut due, Micros(20_000)), Micros::from_secs(6));
         assert_eq!(rest(&mut due, Micros(100_000)), Micros::from_secs(30));
         assert_eq!(rest(&mut due, Micros(200_000)), Micros::from_secs(30));
         assert!(due.is_record_due(at(0)));
-        due.sampled(at(6), Duration::from_millis(500), true, at(6) + Micros(20_000));
+        due.sampled(at(6), Micros(20_000), Duration::from_millis(500), true, at(6) + Micros(20_000));
         assert_eq!(due.sample, at(10), "a moment of the history is due by then");
-        due.sampled(at(0), Duration::from_millis(500), true, at(0) + Micros(100_000));
+        due.sampled(at(0), Micros(100_000), Duration::from_millis(500), true, at(0) + Micros(100_000));
         assert_eq!(due.sample, at(30), "a third of the pause would take three times the processor");
     }
 
@@ -225,7 +230,7 @@ mod tests {
     fn a_sign_of_life_for_the_engines_comes_a_second_after_the_last_or_after_a_sample() {
         let mut due = Due::new(None, at(0));
         assert!(!due.is_beat_due(at(0)) && due.is_beat_due(at(1)) && !due.is_beat_due(at(1)));
-        due.sampled(at(1), Duration::from_millis(500), true, at(2));
+        due.sampled(at(1), Micros::from_secs(1), Duration::from_millis(500), true, at(2));
         assert!(!due.is_beat_due(at(2)) && due.is_beat_due(at(3)));
         assert_eq!(due.next(at(3)), at(4));
     }
@@ -234,7 +239,7 @@ mod tests {
     fn a_sweep_takes_two_percent_while_something_lies_idle_and_else_comes_once_a_minute() {
         let mut due = Due::new(None, at(0));
         assert!(due.is_sweep_due(false, false, at(0)), "the first one");
-        due.swept(at(0), at(0) + Micros::from_millis(100));
+        due.swept(at(0), Micros::from_millis(100));
         assert!(!due.is_sweep_due(true, false, at(4)) && due.is_sweep_due(true, false, at(5)));
         assert!(!due.is_sweep_due(false, false, at(59)) && due.is_sweep_due(false, false, at(60)));
     }
@@ -243,7 +248,7 @@ mod tests {
     fn a_sweep_for_newcomers_takes_a_third_of_a_percent_and_comes_every_five_seconds_to_once_a_minute() {
         for (took, pause) in [(1, 5), (15, 5), (50, 15), (1_000, 60)] {
             let mut due = Due::new(None, at(0));
-            due.swept(at(0), at(0) + Micros::from_millis(took));
+            due.swept(at(0), Micros::from_millis(took));
             assert!(
                 !due.is_sweep_due(false, true, at(pause - 1)) && due.is_sweep_due(false, true, at(pause))
             );

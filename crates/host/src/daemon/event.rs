@@ -47,15 +47,15 @@ pub(super) enum Event {
     Loaded(Result<Regrouped>),
     /// Result of [`Action::Regroup`].
     Regrouped(Regrouped),
-    /// Result of [`Action::Sample`]: the connections of each part, and the kernel's memory for TCP.
-    Sampled(Vec<Vec<FlowState>>, Option<TcpMemory>),
-    /// Result of [`Action::Share`]: devices that could not be bounded, and why.
-    Shared(Vec<String>),
+    /// Result of [`Action::Sample`]: the connections of each part, the kernel's memory for TCP, and how long it took.
+    Sampled(Vec<Vec<FlowState>>, Option<TcpMemory>, Micros),
+    /// Result of [`Action::Share`]: devices that could not be bounded, and why; and how long it took.
+    Shared(Vec<String>, Micros),
     /// Result of [`Action::Beat`]: how many connections have come or gone since the last sample, and the kernel's memory
     /// for TCP.
     Beaten(u64, Option<TcpMemory>),
-    /// Result of [`Action::Sweep`].
-    Swept(Sweep),
+    /// Result of [`Action::Sweep`], and how long it took.
+    Swept(Sweep, Micros),
     /// Result of [`Action::WatchMaxima`], by namespace.
     MaximaSeen(Vec<(String, Result<Vec<Change>>)>),
     /// Result of [`Action::Grant`]: the kernel's refusals.
@@ -150,6 +150,8 @@ pub(super) struct Regrouped {
     pub(super) passed_on: u64,
     /// Connections were to be passed on even if no cgroup has changed.
     pub(super) settled: bool,
+    /// Why the search was not carried through; the next one does what is left.
+    pub(super) failed: Option<String>,
 }
 
 /// Result of a search for namespaces.
@@ -157,11 +159,17 @@ pub(super) struct Regrouped {
 pub(super) struct Found {
     /// Names or numbers of the new namespaces, and the settings raised there.
     pub(super) new: Vec<(String, Vec<Change>)>,
+    /// Known namespaces in which settings were raised only now, and these settings.
+    pub(super) raised: Vec<(String, Vec<Change>)>,
     pub(super) gone: Vec<String>,
-    /// Bounds that could not be raised, and why.
+    /// Bounds that could not be raised, and why; told once.
     pub(super) failed: Vec<String>,
     /// Inodes of all namespaces known now.
     pub(super) known: BTreeSet<u64>,
+    /// Number of namespaces for which there is no room.
+    pub(super) left_alone: usize,
+    /// Why a new namespace could not be opened.
+    pub(super) unopened: Option<String>,
 }
 
 /// Result of a sweep.

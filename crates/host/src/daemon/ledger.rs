@@ -77,6 +77,11 @@ impl Ledgers {
         self.all.iter().map(|ledger| ledger.books.interval()).min().unwrap_or_default()
     }
 
+    /// Makes the next sample return the bound of the devices even if it has not changed: they may have another one.
+    pub(super) fn tell_again(&mut self) {
+        self.all.iter_mut().for_each(|ledger| ledger.books.tell_again());
+    }
+
     /// Returns how often send buffers and receive windows were set, as seen by the samples.
     pub(super) fn changes(&self) -> (u64, u64) {
         let changes = self.all.iter().map(|ledger| ledger.news.changes());

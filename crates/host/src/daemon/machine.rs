@@ -17,6 +17,7 @@
 //! - SIGHUP during a load is not lost: the configuration is read again after the load;
 //! - shares are written more often than the heartbeat (5 s) expires, however long samples take;
 //! - three signs of life are sent per watchdog interval;
+//! - a search that fails while the daemon tunes, as for lack of descriptors, is told once and does not end it;
 //! - in every case everything is given back once before the end.
 
 mod end;
@@ -26,7 +27,7 @@ mod telling;
 mod tests;
 mod work;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bufwise_units::Micros;
@@ -41,7 +42,7 @@ use crate::log::{Kind, Limiter, Line};
 use crate::metrics::Counts;
 use crate::tcp_memory::TcpMemory;
 use reload::{Reload, Stage};
-use telling::Announcement;
+use telling::{Announcement, Trouble};
 
 /// The state of the machine.
 #[derive(Debug)]
@@ -87,11 +88,15 @@ pub(super) struct Daemon {
     /// Network namespaces by inode: the known ones, and unknown ones of connections in the last sample.
     known: BTreeSet<u64>,
     elsewhere: BTreeSet<u64>,
+    /// What keeps searches from being carried through, as logged.
+    troubles: BTreeMap<Trouble, String>,
     /// Idle connections that the last sweep could not change.
     stubborn: usize,
     /// How existing connections are adopted, as logged.
     adoption_limit: Option<String>,
     sample_began: Micros,
+    /// How long that sample took, without what was done beside it.
+    sample_took: Micros,
     /// Number of connections in that sample.
     looked_at: usize,
     /// The kernel's memory for TCP then.
@@ -121,9 +126,11 @@ impl Daemon {
             announcement: None,
             known: BTreeSet::new(),
             elsewhere: BTreeSet::new(),
+            troubles: BTreeMap::new(),
             stubborn: 0,
             adoption_limit: None,
             sample_began: now,
+            sample_took: Micros::ZERO,
             looked_at: 0,
             memory: None,
             calm: false,
@@ -159,10 +166,10 @@ impl Daemon {
             }
             Event::Loaded(loaded) => self.loaded(loaded, now),
             Event::Regrouped(regrouped) => self.regrouped(regrouped, now),
-            Event::Sampled(parts, host) => self.sampled(parts, host, now),
-            Event::Shared(refused) => self.shared(refused, now),
+            Event::Sampled(parts, host, took) => self.sampled(parts, host, took, now),
+            Event::Shared(refused, took) => self.shared(refused, took, now),
             Event::Beaten(turnover, host) => self.beaten(turnover, host, now),
-            Event::Swept(sweep) => self.swept(sweep, now),
+            Event::Swept(sweep, took) => self.swept(sweep, took, now),
             Event::MaximaSeen(seen) => self.maxima_seen(seen, now),
             Event::Granted(refused) => self.granted(refused, now),
         }
@@ -221,6 +228,7 @@ impl Daemon {
         };
         self.known = found.known.clone();
         let any_new = !found.new.is_empty();
+        self.tell_trouble(Trouble::Search, None, now);
         self.tell_found(found, now);
         match &self.phase {
             Phase::Starting => {
@@ -243,12 +251,14 @@ impl Daemon {
     fn regrouped(&mut self, regrouped: Regrouped, now: Micros) {
         let any = !regrouped.found.is_empty() || !regrouped.gone.is_empty() || regrouped.passed_on > 0;
         let sweeps = self.is_tuning() && (regrouped.settled || any);
+        self.tell_trouble(Trouble::Groups, regrouped.failed.clone(), now);
         self.tell_regrouped(regrouped, now);
         if sweeps {
             self.sweep(now);
         }
     }
 
+    /// The search of a start or a reload must succeed; afterwards the next one comes soon, and what is known is tuned.
     fn not_discovered(&mut self, error: Error, now: Micros) {
         match &self.phase {
             Phase::Reloading(Reload { stage: Stage::Loading(_), .. }) => self.undo(&error, now),
@@ -257,7 +267,8 @@ impl Daemon {
                 self.say(Line::warning(Kind::Refused, format_args!("bounds are not raised: {words}")), now);
                 self.undone(now);
             }
-            _ => self.end(Some(error)),
+            Phase::Tuning | Phase::Paused => self.tell_trouble(Trouble::Search, Some(in_words(&error)), now),
+            Phase::Starting | Phase::Ending(_) => self.end(Some(error)),
         }
     }
 

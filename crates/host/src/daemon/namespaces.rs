@@ -13,14 +13,17 @@ use bufwise_socket::diag::{Connection, Diag, States};
 use super::event::Found;
 use super::recorder::Watched;
 use crate::caps::{Caps, Change, Raised, Wanted};
-use crate::error::{Error, Result, in_words};
+use crate::error::{During, Error, Result, in_words};
 use crate::leftovers::{self, Cleared};
 use crate::netns::{self, Namespace};
+use crate::processes::printable;
 
 /// A known namespace.
 struct Known {
     namespace: Namespace,
     raised: Option<Raised>,
+    /// Why bounds could not be raised, as told; each search tries again.
+    refusal: Option<String>,
     /// Lists the namespace's sockets; opened at the first use.
     diag: Option<Diag>,
     /// The same diagnostics for the history's thread.
@@ -28,23 +31,31 @@ struct Known {
 }
 
 /// The known namespaces, by inode.
-#[derive(Default)]
 pub(super) struct Namespaces {
     known: BTreeMap<u64, Known>,
+    /// Most namespaces that are known at a time.
+    most: usize,
     /// The size in bytes to which the shares last bounded the devices.
     at_once: Option<u64>,
 }
 
+impl Default for Namespaces {
+    fn default() -> Self {
+        Self::with_room_for(usize::MAX)
+    }
+}
+
 impl Namespaces {
+    /// Starts without any namespace; at most `most` will be known at a time.
+    pub(super) fn with_room_for(most: usize) -> Self {
+        Self { known: BTreeMap::new(), most, at_once: None }
+    }
+
     /// Searches for namespaces: the daemon's own and those of the processes of `groups`; without groups, all that
-    /// exist. Applies `wanted` in new ones.
+    /// exist, as far as there is room. Applies `wanted` in new ones, and where that has failed before.
     pub(super) fn discover(&mut self, groups: &[Group], wanted: &[Wanted]) -> Result<Found> {
-        let mut present = netns::all()?;
-        if !groups.is_empty() {
-            let own = present.first().map(|own| own.inode);
-            let theirs = namespaces_of(groups);
-            present.retain(|one| own == Some(one.inode) || theirs.contains(&one.inode));
-        }
+        let mut found = Found::default();
+        self.find(groups, &mut found)?;
         // If the shares have bounded devices to another size since, new namespaces start with that size.
         let wanted: Vec<Wanted> = wanted
             .iter()
@@ -55,33 +66,55 @@ impl Namespaces {
                 maximum @ Wanted::Maximum(..) => maximum,
             })
             .collect();
-        let mut found = Found::default();
-        let inodes: BTreeSet<u64> = present.iter().map(|one| one.inode).collect();
-        // Only this daemon still holds a namespace that is not found any more; dropping it ends the namespace.
-        self.known.retain(|inode, known| {
-            let stays = inodes.contains(inode);
-            if !stays {
-                found.gone.push(known.namespace.label());
+        for (inode, known) in &mut self.known {
+            let changes = known.raise(&wanted, &mut found.failed);
+            let label = known.namespace.label();
+            if found.known.insert(*inode) {
+                found.new.push((label, changes));
+            } else if !changes.is_empty() {
+                found.raised.push((label, changes));
             }
-            stays
-        });
-        for namespace in present {
-            if self.known.contains_key(&namespace.inode) {
-                continue;
-            }
-            let raised = match raise(&namespace, &wanted) {
-                Ok(raised) => raised,
-                Err(error) => {
-                    found.failed.push(told(&namespace, &error));
-                    None
-                }
-            };
-            let changes = raised.as_ref().map(|raised| raised.raised().to_vec()).unwrap_or_default();
-            found.new.push((namespace.label(), changes));
-            self.known.insert(namespace.inode, Known { namespace, raised, diag: None, recorded: None });
+        }
+        Ok(found)
+    }
+
+    /// Drops namespaces that are gone, and opens new ones; leaves the inodes of those that were known before in
+    /// `found.known`.
+    fn find(&mut self, groups: &[Group], found: &mut Found) -> Result<()> {
+        let theirs = (!groups.is_empty()).then(|| namespaces_of(groups)).transpose()?;
+        let present = netns::search(|_| false)?;
+        let is_ours =
+            |inode: u64| inode == present.own || theirs.as_ref().is_none_or(|theirs| theirs.contains(&inode));
+        if present.is_complete {
+            found.gone = self.drop_others(|inode| present.met.contains(&inode) && is_ours(inode));
         }
         found.known = self.known.keys().copied().collect();
-        Ok(found)
+        let others = present.met.iter().copied().filter(|inode| *inode != present.own);
+        let unknown: Vec<u64> = std::iter::once(present.own)
+            .chain(others)
+            .filter(|inode| is_ours(*inode) && !self.known.contains_key(inode))
+            .collect();
+        // The older ones first, which mostly have the lower numbers.
+        let room = self.most.saturating_sub(self.known.len());
+        let new: BTreeSet<u64> = unknown.iter().copied().take(room).collect();
+        found.left_alone = unknown.len() - new.len();
+        if new.is_empty() {
+            return Ok(());
+        }
+        let opened = netns::search(|inode| new.contains(&inode))?;
+        found.unopened = opened.unopened.map(|error| error.to_string());
+        for namespace in opened.opened.into_iter().filter(|one| new.contains(&one.inode)) {
+            let known = Known { namespace, raised: None, refusal: None, diag: None, recorded: None };
+            self.known.insert(known.namespace.inode, known);
+        }
+        Ok(())
+    }
+
+    /// Drops all namespaces but those to keep, and returns their names. Only this daemon still holds a namespace that
+    /// is not found any more; dropping it ends the namespace.
+    fn drop_others(&mut self, keeps: impl Fn(u64) -> bool) -> Vec<String> {
+        let dropped = self.known.extract_if(.., |inode, _| !keeps(*inode));
+        dropped.map(|(_, known)| known.namespace.label()).collect()
     }
 
     /// Iterates over the namespaces: name or number, and a descriptor to enter.
@@ -158,20 +191,86 @@ impl Namespaces {
     }
 }
 
+impl Known {
+    /// Applies `wanted`, unless that is done already. Returns the changes; adds a refusal to `failed` unless it is the
+    /// same as the last time.
+    fn raise(&mut self, wanted: &[Wanted], failed: &mut Vec<String>) -> Vec<Change> {
+        if self.raised.is_some() || wanted.is_empty() {
+            return Vec::new();
+        }
+        let (raised, refused) = match raise(&self.namespace, wanted) {
+            Ok((raised, refused)) => (Some(raised), refused),
+            Err(error) => (None, Some(error)),
+        };
+        let refusal = refused.map(|error| told(&self.namespace, &error));
+        if refusal != self.refusal {
+            failed.extend(refusal.clone());
+            self.refusal = refusal;
+        }
+        self.raised = raised;
+        self.raised.as_ref().map(|raised| raised.raised().to_vec()).unwrap_or_default()
+    }
+}
+
 /// Formats an error of one namespace for the log.
 fn told(namespace: &Namespace, error: &Error) -> String {
     format!("network namespace {}: {}", namespace.label(), in_words(error))
 }
 
-fn raise(namespace: &Namespace, wanted: &[Wanted]) -> Result<Option<Raised>> {
-    if wanted.is_empty() {
-        return Ok(None);
-    }
-    namespace.run(|| Caps::of_host().raise(wanted))?.map(Some)
+/// Applies `wanted` in a namespace; also returns why a device refused.
+fn raise(namespace: &Namespace, wanted: &[Wanted]) -> Result<(Raised, Option<Error>)> {
+    namespace.run(|| Caps::of_host().raise_most(wanted))?
 }
 
 /// Returns the inodes of the namespaces of the groups' processes.
-fn namespaces_of(groups: &[Group]) -> BTreeSet<u64> {
-    let processes = groups.iter().flat_map(Group::processes);
-    processes.filter_map(|pid| Some(fs::metadata(format!("/proc/{pid}/ns/net")).ok()?.ino())).collect()
+fn namespaces_of(groups: &[Group]) -> Result<BTreeSet<u64>> {
+    let mut inodes = BTreeSet::new();
+    for group in groups {
+        let processes = group.processes();
+        let processes = processes.during(|| {
+            format!(
+                "cannot read which processes are in cgroup {}",
+                printable(&group.path().display().to_string())
+            )
+        })?;
+        // A process that has ended meanwhile is skipped.
+        let files = processes.iter().filter_map(|pid| fs::metadata(format!("/proc/{pid}/ns/net")).ok());
+        inodes.extend(files.map(|file| file.ino()));
+    }
+    Ok(inodes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::netns::tests::Stranger;
+
+    #[test]
+    fn root_namespaces_beyond_the_room_are_left_alone_and_counted() {
+        if !bufwise_trial::root() {
+            return;
+        }
+        let strangers: Vec<Stranger> = (0..3).map(|_| Stranger::start()).collect();
+        let mut namespaces = Namespaces::with_room_for(1);
+        let found = namespaces.discover(&[], &[]).unwrap();
+        let own = netns::own().unwrap().inode;
+        assert_eq!(found.known, BTreeSet::from([own]), "its own comes first");
+        assert!(found.left_alone >= strangers.len(), "{found:?}");
+        namespaces.most = usize::MAX;
+        let found = namespaces.discover(&[], &[]).unwrap();
+        assert_eq!((found.left_alone, found.unopened), (0, None));
+        assert!(found.known.len() > strangers.len() && found.new.len() >= strangers.len());
+    }
+
+    #[test]
+    fn a_namespace_that_is_not_met_is_dropped() {
+        let mut namespaces = Namespaces::default();
+        let mut namespace = netns::own().unwrap();
+        (namespace.inode, namespace.name) = (7, Some("blue".to_owned()));
+        let known = Known { namespace, raised: None, refusal: None, diag: None, recorded: None };
+        namespaces.known.insert(7, known);
+        assert_eq!(namespaces.drop_others(|_| true), [""; 0]);
+        assert_eq!(namespaces.drop_others(|inode| inode != 7), ["blue"]);
+        assert!(namespaces.known.is_empty());
+    }
 }

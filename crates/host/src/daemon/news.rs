@@ -10,7 +10,7 @@ use crate::tuner::{self, plan::Plan};
 /// Counts up to the last sample.
 #[derive(Debug, Default)]
 pub(super) struct News {
-    /// Changes made to connections that have closed.
+    /// Changes made to connections that have closed, or that are not there any more.
     of_closed: Changes,
     /// Changes made to all connections.
     counted: Changes,
@@ -68,6 +68,18 @@ impl Changes {
             windows: self.windows + u64::from(flow.window_changes),
         }
     }
+
+    fn plus(self, other: Self) -> Self {
+        Self { send: self.send + other.send, windows: self.windows + other.windows }
+    }
+
+    /// Returns the difference; zero where the other is larger.
+    fn minus(self, other: Self) -> Self {
+        Self {
+            send: self.send.saturating_sub(other.send),
+            windows: self.windows.saturating_sub(other.windows),
+        }
+    }
 }
 
 impl News {
@@ -101,6 +113,9 @@ impl News {
         let closed = flows.iter().filter(|flow| flow.closed);
         self.of_closed = closed.fold(self.of_closed, Changes::and);
         let open = flows.iter().filter(|flow| !flow.closed);
+        let now = open.clone().fold(self.of_closed, Changes::and);
+        // Connections that were passed on or forgotten leave without a record of their end; what they had counts on.
+        self.of_closed = self.of_closed.plus(self.counted.minus(now));
         let now = open.fold(self.of_closed, Changes::and);
         self.counted = now;
         // A newly loaded engine counts from zero.
@@ -245,6 +260,22 @@ mod tests {
         assert_eq!(observe(&[over]), ["send buffers: 2 changes by policy abt"]);
         let other = FlowState { send_changes: 1, ..flow(2, 0) };
         assert_eq!(observe(&[other]), ["send buffers: 1 changes by policy abt"]);
+    }
+
+    #[test]
+    fn what_was_counted_of_connections_that_leave_without_a_record_of_their_end_stays() {
+        let (mut news, plan) = (News::default(), plan(false));
+        let one = |cookie, changes| FlowState { send_changes: changes, window_changes: 1, ..flow(cookie, 0) };
+        let mut counted = |flows: &[FlowState]| {
+            news.observe(&plan, &seen(flows), |_| true);
+            news.changes()
+        };
+        assert_eq!(counted(&[one(1, 3), one(2, 5)]), (8, 2));
+        assert_eq!(counted(&[one(1, 3)]), (8, 2), "the second was passed on");
+        assert_eq!(counted(&[one(1, 4)]), (9, 2));
+        assert_eq!(counted(&[FlowState { closed: true, ..one(1, 4) }]), (9, 2));
+        assert_eq!(counted(&[one(3, 2)]), (11, 3));
+        assert_eq!(counted(&[]), (11, 3));
     }
 
     #[test]

@@ -5,7 +5,6 @@
 //! programs were told and have seen), so that no connection is passed back and forth.
 
 use std::collections::{HashMap, HashSet};
-use std::fs;
 use std::os::fd::AsFd;
 
 use bufwise_bpf::{Engine, FlowState, Matching, Owners};
@@ -13,6 +12,7 @@ use bufwise_socket::diag::{Connection, State};
 
 use super::namespaces::Namespaces;
 use crate::error::Result;
+use crate::processes::name_of;
 
 /// Programs of sockets that user space has found: by the socket's cookie, a bit for each group that matches the
 /// program.
@@ -62,11 +62,6 @@ impl Programs {
             _ => groups != 0 && told.is_none() && !seen.contains(&one.cookie),
         }
     }
-}
-
-/// Returns the name of a process; empty if it has ended.
-fn name_of(pid: i32) -> String {
-    fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim_end().to_owned()
 }
 
 /// Finds the part of each connection.

@@ -20,7 +20,7 @@ use super::namespaces::Namespaces;
 use super::placing::{Judge, Programs};
 use super::scope::Scope;
 use super::task::Task;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, in_words};
 use crate::tuner::{self, books::Bounds};
 use crate::view::{Part, Sized};
 use unit::Unit;
@@ -34,6 +34,8 @@ pub(super) struct Running {
     task: Option<Arc<Task>>,
     /// [`Running::turnover`] at the last sample.
     seen_turnover: u64,
+    /// A search for the groups' cgroups has failed before all engines were told what it had found.
+    is_behind: bool,
 }
 
 impl Running {
@@ -113,28 +115,42 @@ impl Running {
 
     /// Follows the groups' cgroups that have appeared or gone, and finds programs that the engines have not seen.
     /// With `settle` connections are passed on even if nothing has changed: some may be in a network namespace that
-    /// was unknown before.
-    pub(super) fn regroup(&mut self, namespaces: &mut Namespaces, settle: bool) -> Result<Event> {
+    /// was unknown before. After a failure, as for lack of descriptors, the next call does what is left.
+    pub(super) fn regroup(&mut self, namespaces: &mut Namespaces, settle: bool) -> Event {
+        let settle = settle || self.is_behind;
         let mut regrouped = Regrouped { settled: settle, ..Regrouped::default() };
-        let Some(task) = self.task.clone() else { return Ok(Event::Regrouped(regrouped)) };
+        if let Some(task) = self.task.clone() {
+            let done = self.follow_groups(&task, namespaces, &mut regrouped);
+            self.is_behind = done.is_err();
+            regrouped.failed = done.err().map(|error| in_words(&error));
+        }
+        Event::Regrouped(regrouped)
+    }
+
+    fn follow_groups(
+        &mut self,
+        task: &Task,
+        namespaces: &mut Namespaces,
+        regrouped: &mut Regrouped,
+    ) -> Result<()> {
         for (unit, group) in self.units.iter_mut().zip(&task.groups) {
-            unit.leave_gone(group, &mut regrouped);
+            unit.leave_gone(group, regrouped);
         }
         for (number, (unit, group)) in self.units.iter_mut().zip(&task.groups).enumerate() {
-            unit.follow(number, group, &mut regrouped)?;
+            unit.follow(number, group, regrouped)?;
         }
-        let Regrouped { found, gone, refused, .. } = &regrouped;
-        let has_changed = [found, gone, refused].iter().any(|lines| !lines.is_empty());
+        let Regrouped { found, gone, refused, .. } = &*regrouped;
+        let has_changed = self.is_behind || [found, gone, refused].iter().any(|lines| !lines.is_empty());
         if has_changed {
             tell_cgroups(&mut self.units)?;
-            yield_to_others(&mut self.units)?;
+            regrouped.refused.extend(yield_to_others(&mut self.units)?);
         }
         let seen = if task.matching.asks_for_programs() { self.seen()? } else { HashSet::new() };
         let is_news = self.programs.search(&task.matching, &engines(&self.units), &seen, namespaces)?;
-        if settle || has_changed || is_news {
-            regrouped.passed_on = self.pass_on(&task, namespaces)?;
+        if regrouped.settled || has_changed || is_news {
+            regrouped.passed_on = self.pass_on(task, namespaces)?;
         }
-        Ok(Event::Regrouped(regrouped))
+        Ok(())
     }
 
     /// Makes each engine give away connections of other parts; returns their number.
@@ -268,7 +284,7 @@ fn attach_all(units: &mut [Unit], task: &Task) -> Result<Regrouped> {
         unit.attach(task)?;
     }
     // Before the first sweep, so that connections of a `bufwise run` inside our cgroups are left to it.
-    yield_to_others(units)?;
+    regrouped.refused.extend(yield_to_others(units)?);
     Ok(regrouped)
 }
 
@@ -281,10 +297,21 @@ fn tell_cgroups(units: &mut [Unit]) -> Result<()> {
     units.iter_mut().try_for_each(|unit| Ok(unit.engine.set_members(&members)?))
 }
 
-/// Leaves the connections of other processes' programs to these; among the engines here the groups decide.
-fn yield_to_others(units: &mut [Unit]) -> Result<()> {
+/// Leaves the connections of other processes' programs to these; among the engines here the groups decide. Returns a
+/// warning if there are too many.
+fn yield_to_others(units: &mut [Unit]) -> Result<Option<String>> {
     let siblings: HashSet<u64> = units.iter().flat_map(|unit| unit.engine.cgroups()).collect();
-    units.iter_mut().try_for_each(|unit| Ok(unit.engine.yield_to_others(&siblings).map(drop)?))
+    let mut unnoted = 0;
+    for unit in units {
+        unit.engine.yield_to_others(&siblings)?;
+        unnoted = unnoted.max(unit.engine.unnoted());
+    }
+    Ok((unnoted > 0).then(|| {
+        format!(
+            "{unnoted} cgroups of other bufwise processes are too many to be noted: their connections from before may be \
+             tuned by both"
+        )
+    }))
 }
 
 fn engines(units: &[Unit]) -> impl Iterator<Item = &Engine> + Clone {

@@ -10,11 +10,11 @@ use bufwise_bpf::{ProgramInfo, now};
 use bufwise_socket::limit::SocketSample;
 use bufwise_units::Micros;
 
-use super::answers::listed;
+use super::answers::{Listed, listed};
 use super::lister::Inquiry;
+use super::recorder::Watched;
 use crate::budget::{Census, Sides, Terms};
 use crate::cgroups::Cgroups;
-use crate::error::Result;
 use crate::judge::Queue;
 use crate::metrics::groups::{Named, Sums};
 use crate::metrics::{Distributions, EngineCost, Groups, PartFigures, Snapshot, Tally};
@@ -70,20 +70,26 @@ impl Scrape {
     }
 
     /// Returns the present figures, or a snapshot that has not expired.
-    pub(super) fn metrics(&mut self, inquiry: &Inquiry, engine: Option<EngineCost>) -> Result<Snapshot> {
+    pub(super) fn metrics(&mut self, inquiry: &Inquiry, engine: Option<EngineCost>) -> Snapshot {
         let began = now();
         if let Some(latest) = self.latest.get(began) {
-            return Ok(latest);
+            return latest;
         }
-        let mut snapshot = self.gather(inquiry, engine, began)?;
+        let mut snapshot = self.gather(inquiry, engine, began, listed);
         let took = now().since(began);
         snapshot.gathered_s = took.as_secs_f64();
         self.began = Some(began);
         self.latest.set(&snapshot, began + life(took, snapshot.interval_s.is_some()));
-        Ok(snapshot)
+        snapshot
     }
 
-    fn gather(&mut self, inquiry: &Inquiry, engine: Option<EngineCost>, began: Micros) -> Result<Snapshot> {
+    fn gather(
+        &mut self,
+        inquiry: &Inquiry,
+        engine: Option<EngineCost>,
+        began: Micros,
+        listed: impl Fn(&Watched) -> Option<Listed>,
+    ) -> Snapshot {
         let Inquiry { facts, sized, .. } = inquiry;
         let before = std::mem::take(&mut self.samples);
         let interval = self.began.map(|last| began.since(last)).filter(|age| *age <= OLDEST);
@@ -94,7 +100,7 @@ impl Scrape {
         let (mut census, mut scope) = (Census::new(&facts.parts), inquiry.scope.clone());
         let (mut waste_bytes, mut queued_connections, mut sums) = (0, 0, Sums::default());
         for place in &inquiry.places {
-            let (at, all) = listed(place)?;
+            let Some((at, all)) = listed(place) else { continue };
             for connection in &all {
                 let previous = before.get(&connection.cookie).filter(|_| interval.is_some());
                 let seen = Seen {
@@ -131,7 +137,7 @@ impl Scrape {
         let groups = if interval.is_some() { self.named(sums, began) } else { Groups::default() };
         let parts = figures(&facts.parts, census.parts());
         let budget = census.finish(TcpMemory::now());
-        Ok(Snapshot {
+        Snapshot {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime_s: facts.uptime.as_secs_f64(),
             dry_run: facts.plan.observe_only,
@@ -151,7 +157,7 @@ impl Scrape {
             distributions: self.distributions.clone(),
             engine,
             gathered_s: 0.0,
-        })
+        }
     }
 
     fn named(&mut self, sums: Sums, now: Micros) -> Groups {
@@ -188,7 +194,18 @@ pub(super) fn cost(programs: &[ProgramInfo]) -> Option<EngineCost> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::answers::tests::on_two;
     use super::*;
+    use crate::control::Request;
+
+    #[test]
+    fn a_namespace_that_cannot_be_listed_is_left_out() {
+        let mut scrape = Scrape::new(Latest::default());
+        let (inquiry, listed) = on_two(Request::Metrics);
+        let snapshot = scrape.gather(&inquiry, None, Micros::from_secs(1), listed);
+        let counted: u64 = snapshot.connections.iter().map(|row| row.count).sum();
+        assert_eq!((counted, scrape.samples.len()), (1, 1));
+    }
 
     #[test]
     fn gathering_takes_a_fiftieth_of_the_time_at_most_and_comes_once_a_second() {

@@ -9,9 +9,11 @@ use std::os::fd::AsFd;
 use std::path::Path;
 
 use bufwise_bpf::{Owners, now};
+use bufwise_units::Micros;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::answers::Answerer;
+use super::descriptors;
 use super::event::{Action, Event, Facts, GivenBack, Notice};
 use super::lister::{Inquiry, Lister};
 use super::machine::{Daemon, Surroundings};
@@ -51,6 +53,7 @@ struct Shell {
 /// # Errors
 /// The first failure after which tuning could not go on.
 pub fn run(orders: &Orders, task: Task, signals: &Signals, server: &Server) -> Result<()> {
+    descriptors::raise_limit();
     let notify = Notify::from_environment()?;
     let surroundings = Surroundings {
         watchdog: notify.watchdog(),
@@ -60,7 +63,8 @@ pub fn run(orders: &Orders, task: Task, signals: &Signals, server: &Server) -> R
     let recorder = Some(Recorder::start(task.history().map(Path::to_owned))?);
     let mut daemon = Daemon::new(task, surroundings, now());
     let (lister, answerer) = (Some(Lister::start()?), Some(Answerer::start()?));
-    let mut shell = Shell { notify, recorder, lister, answerer, ..Shell::default() };
+    let namespaces = Namespaces::with_room_for(descriptors::room_for_namespaces());
+    let mut shell = Shell { namespaces, notify, recorder, lister, answerer, ..Shell::default() };
     let mut events = VecDeque::from([Event::Begin]);
     let mut stopped = false;
     loop {
@@ -127,10 +131,7 @@ impl Shell {
             }
             Action::LowerMaxima => Some(Event::Lowered(self.namespaces.release().failed)),
             Action::Load(load) => Some(self.running.load(load, &mut self.namespaces)),
-            Action::Regroup { settle } => {
-                let regrouped = self.running.regroup(&mut self.namespaces, settle);
-                Some(regrouped.unwrap_or_else(Event::Failed))
-            }
+            Action::Regroup { settle } => Some(self.running.regroup(&mut self.namespaces, settle)),
             Action::Sample => Some(self.sample().unwrap_or_else(Event::Failed)),
             Action::Share(bounds) => Some(self.share(bounds).unwrap_or_else(Event::Failed)),
             Action::Beat => {
@@ -138,7 +139,8 @@ impl Shell {
                 Some(self.running.beat().map_or_else(Event::Failed, beaten))
             }
             Action::Sweep => {
-                Some(self.running.sweep(&self.namespaces).map_or_else(Event::Failed, Event::Swept))
+                let (sweep, took) = timed(|| self.running.sweep(&self.namespaces));
+                Some(sweep.map_or_else(Event::Failed, |sweep| Event::Swept(sweep, took)))
             }
             Action::WatchMaxima => Some(Event::MaximaSeen(self.namespaces.changes())),
             Action::Grant => {
@@ -221,15 +223,16 @@ impl Shell {
     }
 
     fn sample(&mut self) -> Result<Event> {
-        Ok(Event::Sampled(self.running.sample()?, TcpMemory::now()))
+        let (sample, took) = timed(|| self.running.sample());
+        Ok(Event::Sampled(sample?, TcpMemory::now(), took))
     }
 
     fn share(&mut self, bounds: Vec<Bounds>) -> Result<Event> {
-        // Only the rest's part bounds devices.
+        // Only the rest's part bounds devices. That is rare, and does not count as a part of each sample.
         let at_once = bounds.iter().find_map(|bounds| bounds.at_once);
         let refused = at_once.map_or_else(Vec::new, |size| self.namespaces.bound_devices(size));
-        self.running.share(bounds)?;
-        Ok(Event::Shared(refused))
+        let (shared, took) = timed(|| self.running.share(bounds));
+        shared.map(|()| Event::Shared(refused, took))
     }
 
     /// Restores the settings first, because sockets are sized within them.
@@ -237,4 +240,12 @@ impl Shell {
         let Cleared { done: settings, failed } = self.namespaces.release();
         Event::GivenBack(GivenBack { settings, failed, released: self.running.release_all() })
     }
+}
+
+/// Does some work, and measures how long it took: the pause until the next of its kind depends on it. Other actions of the
+/// same step do not count.
+fn timed<T>(work: impl FnOnce() -> T) -> (T, Micros) {
+    let began = now();
+    let done = work();
+    (done, now().since(began))
 }

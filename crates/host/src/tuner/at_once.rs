@@ -46,6 +46,11 @@ impl AtOnce {
         Self { budget, size: first, allowed: u64::MAX, since: None }
     }
 
+    /// Makes the next [`AtOnce::observe`] return the size even if it has not changed: the devices may have another one.
+    pub(super) fn tell_again(&mut self) {
+        self.since = None;
+    }
+
     /// Takes in the number of sending connections; returns the new size in bytes if it changes, and always at the
     /// first call.
     pub(super) fn observe(&mut self, senders: usize, now: Micros) -> Option<u64> {
@@ -89,6 +94,10 @@ mod tests {
         assert_eq!(at_once.observe(1, at(41)), None);
         assert_eq!(at_once.observe(1, at(42)), Some(u64::MAX));
         assert_eq!(at_once.observe(1, at(99)), None);
+        at_once.tell_again();
+        assert_eq!(at_once.observe(10, at(100)), Some(u64::MAX));
+        at_once.tell_again();
+        assert_eq!(at_once.observe(500, at(101)), Some(4_096));
     }
 
     #[test]

@@ -86,6 +86,11 @@ impl Books {
         self.shares.interval()
     }
 
+    /// Makes the next sample return the bound of the devices even if it has not changed: they may have another one.
+    pub(crate) fn tell_again(&mut self) {
+        self.at_once.iter_mut().for_each(AtOnce::tell_again);
+    }
+
     /// Takes in a sample of the connections, whose send queues hold `held` together.
     pub(crate) fn observe(&mut self, flows: &[FlowState], held: Bytes, now: Micros) -> Bounds {
         self.held_max = self.held_max.max(held);

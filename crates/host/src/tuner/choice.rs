@@ -60,7 +60,8 @@ impl FromStr for Choice {
 
 /// Returns the names of the policies that the engine runs, as `--policy` takes them.
 fn names() -> Vec<&'static str> {
-    let of_the_engine = PolicyKind::NAMES.into_iter().filter(|name| *name != PolicyKind::DrsFtp.name());
+    let of_ftp = [PolicyKind::DrsFtp.name(), PolicyKind::SobasPublished.name()];
+    let of_the_engine = PolicyKind::NAMES.into_iter().filter(|name| !of_ftp.contains(name));
     iter::once("auto").chain(of_the_engine).collect()
 }
 
@@ -69,8 +70,8 @@ fn named(name: &str) -> Result<PolicyKind, String> {
         sizes::check_fixed(size).map_err(|error| format!("policy `fixed`: {error}"))?;
     }
     match name.parse() {
-        Ok(PolicyKind::DrsFtp) => {
-            Err("policy `drs-ftp` works inside an FTP program: bufwise get, put".to_owned())
+        Ok(kind @ (PolicyKind::DrsFtp | PolicyKind::SobasPublished)) => {
+            Err(format!("policy `{kind}` works inside an FTP program: bufwise get, put"))
         }
         Ok(kind) => Ok(kind),
         Err(PolicyNameError::Unknown(name)) => {
@@ -100,7 +101,11 @@ impl Choice {
             PolicyKind::Abt | PolicyKind::AbtPublished => SendRule::Abt,
             PolicyKind::Sabt | PolicyKind::SabtPublished => SendRule::Sabt,
             PolicyKind::Fit => SendRule::Fit,
-            PolicyKind::Kernel | PolicyKind::Drs | PolicyKind::DrsFtp | PolicyKind::Sobas => SendRule::Kernel,
+            PolicyKind::Kernel
+            | PolicyKind::Drs
+            | PolicyKind::DrsFtp
+            | PolicyKind::Sobas
+            | PolicyKind::SobasPublished => SendRule::Kernel,
         }
     }
 
@@ -117,7 +122,8 @@ impl Choice {
             | PolicyKind::AbtPublished
             | PolicyKind::Sabt
             | PolicyKind::SabtPublished
-            | PolicyKind::DrsFtp => ReceiveRule::Kernel,
+            | PolicyKind::DrsFtp
+            | PolicyKind::SobasPublished => ReceiveRule::Kernel,
         }
     }
 
@@ -178,6 +184,7 @@ mod tests {
             ("abt,drs,sobas", "more than one"),
             ("fixed:64KiB,fixed:128KiB", "one size"),
             ("drs-ftp", "FTP"),
+            ("abt,sobas:published", "FTP"),
             ("abt,", "unknown policy"),
             ("reno", "abt, abt:published, sabt, sabt:published, drs, sobas, fit"),
             ("abt:paper", "abt:published"),

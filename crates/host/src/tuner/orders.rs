@@ -58,6 +58,16 @@ impl Orders {
     pub(super) fn forget(&mut self, cookie: u64) {
         self.told.remove(&cookie);
     }
+
+    /// Returns the number of connections that are remembered.
+    pub(super) fn len(&self) -> usize {
+        self.told.len()
+    }
+
+    /// Forgets all connections but those to keep.
+    pub(super) fn retain(&mut self, mut keeps: impl FnMut(u64) -> bool) {
+        self.told.retain(|cookie, _| keeps(*cookie));
+    }
 }
 
 /// Returns whether the last written order is close enough.

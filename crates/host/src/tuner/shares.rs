@@ -20,6 +20,7 @@
 //! always fill one buffer (`tcp_sendmsg()`), whose size follows the shares (`at_once.rs`): a budget with less than
 //! one such buffer for each busy connection cannot be kept.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use bufwise_bpf::{FlowState, Order, Shares};
@@ -59,6 +60,8 @@ const LATELY: Micros = Micros(5_000_000);
 /// A connection that has sent nothing yet counts as [`NEWCOMER`] for so long: programs open their connections some round trips
 /// before the first of them sends.
 const ABOUT_TO_BEGIN: Micros = Micros(1_000_000);
+/// Connections that may be remembered beyond twice those of a sample.
+const SPARE: usize = 64;
 /// Part of the budget that is shared out; the rest covers changes between two samples.
 const SHARED: (u64, u64) = (4, 5);
 
@@ -119,6 +122,18 @@ impl ShareBook {
         for flow in flows.iter().filter(|flow| takes_part(flow, small_document)) {
             let model = self.models.entry(flow.cookie).or_insert_with(|| Sabt::new(config));
             model.observe(&flow.sample, now);
+        }
+        self.prune(flows);
+    }
+
+    /// Forgets connections that are not in the sample, once they are more than those that are: connections that are
+    /// passed on to another engine leave without a record of their end.
+    fn prune(&mut self, flows: &[FlowState]) {
+        let most = 2 * flows.len() + SPARE;
+        if self.models.len().max(self.orders.len()) > most {
+            let present: HashSet<u64> = flows.iter().map(|flow| flow.cookie).collect();
+            self.models.retain(|cookie, _| present.contains(cookie));
+            self.orders.retain(|cookie| present.contains(&cookie));
         }
     }
 
@@ -191,7 +206,8 @@ impl ShareBook {
             | PolicyKind::Fixed(_)
             | PolicyKind::Drs
             | PolicyKind::DrsFtp
-            | PolicyKind::Sobas => Share::Unlimited,
+            | PolicyKind::Sobas
+            | PolicyKind::SobasPublished => Share::Unlimited,
         };
         let level = Shares::from(share).level.map(|level| level.max(FLOOR));
         let is_beside_few = level.is_some() && !self.policy.is_published() && all.len() <= FEW;
@@ -229,6 +245,7 @@ impl ShareBook {
                 | PolicyKind::Drs
                 | PolicyKind::DrsFtp
                 | PolicyKind::Sobas
+                | PolicyKind::SobasPublished
         )
     }
 

@@ -94,6 +94,18 @@ fn a_request_that_is_taken_before_its_byte_comes_wakes_the_loop_once_more_and_no
 }
 
 #[test]
+fn a_request_whose_client_was_told_that_the_daemon_is_busy_is_not_carried_out_later() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::bind(&directory.path().join("control")).unwrap();
+    assert_eq!(server.asker().ask(Request::Restore, Duration::ZERO), busy());
+    assert!(server.next().is_none());
+    assert_eq!(server.asker().ask(Request::Restore, Duration::ZERO), busy());
+    let (waiting, _answered) = Pending::of_test(Request::Status);
+    server.asker.sender.send(waiting).unwrap();
+    assert_eq!(server.next().map(|pending| pending.request()), Some(Request::Status), "the next one is");
+}
+
+#[test]
 fn seats_are_bounded_and_a_thread_that_panics_gives_its_seat_back() {
     let seats = Seats::default();
     let taken: Vec<_> = (0..MAX_CLIENTS).map(|_| seats.take().unwrap()).collect();

@@ -60,10 +60,12 @@ impl Daemon {
         let same_socket = task.settings.socket == self.task.settings.socket;
         let same_format = task.settings.log_format == self.task.settings.log_format;
         let same_metrics = task.settings.metrics == self.task.settings.metrics;
+        let same_otlp = task.settings.otlp == self.task.settings.otlp;
         let same_history = task.settings.history == self.task.settings.history;
         task.settings.socket.clone_from(&self.task.settings.socket);
         task.settings.log_format = self.task.settings.log_format;
         task.settings.metrics.clone_from(&self.task.settings.metrics);
+        task.settings.otlp.clone_from(&self.task.settings.otlp);
         task.settings.history.clone_from(&self.task.settings.history);
         let task = Arc::<Task>::from(task);
         reload.stage = Stage::Loading(Arc::clone(&task));
@@ -71,6 +73,7 @@ impl Daemon {
             (same_socket, "another control socket"),
             (same_format, "another log format"),
             (same_metrics, "another address of the metrics"),
+            (same_otlp, "another receiver of the metrics"),
             (same_history, "another file of the history"),
         ] {
             if !same {
@@ -112,6 +115,8 @@ impl Daemon {
     pub(super) fn undone(&mut self, now: Micros) {
         let Phase::Reloading(Reload { paused, asked, .. }) = self.phase else { return };
         self.phase = if paused { Phase::Paused } else { Phase::Tuning };
+        // The devices were put back, and bounded again to the size that the plan begins with.
+        self.ledgers.tell_again();
         if !paused {
             // Adopts connections made while the programs were being replaced.
             self.sweep(now);

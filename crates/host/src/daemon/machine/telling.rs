@@ -16,8 +16,70 @@ pub(super) enum Announcement {
     Reloaded,
 }
 
+/// What keeps a search from being carried through; the next one tries again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Trouble {
+    /// The search for network namespaces has failed.
+    Search,
+    /// New network namespaces could not be opened.
+    Open,
+    /// There are more network namespaces than the daemon has room for.
+    Room,
+    /// The search for the groups' cgroups has failed.
+    Groups,
+}
+
+impl Trouble {
+    fn line(self, cause: &str) -> Line {
+        match self {
+            Self::Search => Line::warning(
+                Kind::Namespace,
+                format_args!("network namespaces are not searched, those known stay tuned: {cause}"),
+            ),
+            Self::Open => Line::warning(
+                Kind::Namespace,
+                format_args!("new network namespaces cannot be opened, those known stay tuned: {cause}"),
+            ),
+            Self::Room => Line::warning(Kind::Namespace, cause),
+            Self::Groups => Line::warning(
+                Kind::Group,
+                format_args!("connections are not passed on to groups for now: {cause}"),
+            ),
+        }
+    }
+}
+
 impl Daemon {
-    pub(super) fn tell_found(&mut self, Found { new, gone, failed, .. }: Found, now: Micros) {
+    /// Logs a trouble once per cause; with `None` it is over, and is logged again if it comes back.
+    pub(super) fn tell_trouble(&mut self, trouble: Trouble, cause: Option<String>, now: Micros) {
+        let Some(cause) = cause else {
+            self.troubles.remove(&trouble);
+            return;
+        };
+        let line = trouble.line(&cause);
+        // A line that would be left out now is logged after the next search.
+        if self.troubles.get(&trouble) != Some(&cause) && self.limiter.is_ready(line.kind, now) {
+            self.troubles.insert(trouble, cause);
+            self.say(line, now);
+        }
+    }
+
+    fn tell_room(&mut self, known: usize, left_alone: usize, now: Micros) {
+        // The number changes from search to search.
+        let told = self.troubles.get(&Trouble::Room).cloned();
+        let cause = told.unwrap_or_else(|| {
+            format!(
+                "{left_alone} network namespaces are left alone: {known} are known, as many as the limit of descriptors allows \
+                 (LimitNOFILE=, up to 16384)"
+            )
+        });
+        self.tell_trouble(Trouble::Room, (left_alone > 0).then_some(cause), now);
+    }
+
+    pub(super) fn tell_found(&mut self, found: Found, now: Micros) {
+        let Found { new, raised, gone, failed, known, left_alone, unopened } = found;
+        self.tell_room(known.len(), left_alone, now);
+        self.tell_trouble(Trouble::Open, unopened, now);
         self.counts.refused_bounds += failed.len() as u64;
         self.say_all(
             failed,
@@ -29,17 +91,17 @@ impl Daemon {
             |label| Line::info(Kind::Namespace, format_args!("network namespace {label} is gone")),
             now,
         );
-        for (label, changes) in new {
+        for (label, _) in &new {
             self.say(Line::info(Kind::Namespace, format_args!("network namespace {label} found")), now);
-            if !changes.is_empty() {
-                let changes = with_reasons(changes, self.task.bounds_all());
-                self.say(Line::info(Kind::Cap, format_args!("in network namespace {label} {changes}")), now);
-            }
+        }
+        for (label, changes) in new.into_iter().chain(raised).filter(|(_, changes)| !changes.is_empty()) {
+            let changes = with_reasons(changes, self.task.bounds_all());
+            self.say(Line::info(Kind::Cap, format_args!("in network namespace {label} {changes}")), now);
         }
     }
 
     pub(super) fn tell_regrouped(&mut self, regrouped: Regrouped, now: Micros) {
-        let Regrouped { found, gone, refused, missing, passed_on, settled: _ } = regrouped;
+        let Regrouped { found, gone, refused, missing, passed_on, settled: _, failed: _ } = regrouped;
         self.say_all(refused, |line| Line::warning(Kind::Refused, line), now);
         let passed_on = (passed_on > 0).then(|| format!("{passed_on} connections passed on to their groups"));
         let news: Vec<String> = gone.into_iter().chain(found).chain(missing).chain(passed_on).collect();

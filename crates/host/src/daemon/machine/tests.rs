@@ -1,5 +1,7 @@
 //! Tests of the daemon in virtual time, on a simulated host.
 
+mod pacing;
+mod searches;
 mod world;
 
 use std::collections::BTreeSet;
@@ -11,7 +13,6 @@ use proptest::prelude::*;
 use super::super::event::{Event, Found, Notice, Regrouped, Sweep};
 use crate::caps::{Change, Setting, Value};
 use crate::control::{Reply, Request};
-use crate::history;
 use crate::leftovers::Cleared;
 use crate::metrics::Counts;
 use crate::tcp_memory::TcpMemory;
@@ -143,6 +144,30 @@ fn an_engine_that_cannot_be_loaded_leaves_what_ran_as_it_was() {
 }
 
 #[test]
+fn a_reload_that_is_undone_leaves_the_devices_with_the_size_that_the_shares_had_chosen() {
+    let mut world = World::tuning(task("abt"));
+    // 800 KiB to share out: 4 KiB at once while many send, whatever the plan begins with.
+    let mut sender = FlowState { bytes_sent: Bytes(1_000), ..flow(0, 0) };
+    sender.sample.send_queued = Bytes(1);
+    world.flows = (1..=100).map(|cookie| FlowState { cookie, ..sender }).collect();
+    world.run(Micros::from_secs(3));
+    let size = world.sizes.last().copied().expect("the shares choose one");
+    for failure_of in ["load", "search"] {
+        world.sizes.clear();
+        world.run(Micros::from_secs(3));
+        assert!(world.sizes.is_empty(), "it has not changed: {:?}", world.sizes);
+        world.configurations.push_back(Ok(task("drs")));
+        match failure_of {
+            "load" => world.loads.push_back(Err(failure("EAGAIN"))),
+            _ => world.found.extend([Err(failure("EMFILE")), Err(failure("EMFILE"))]),
+        }
+        world.feed(Event::Hangup);
+        world.run(Micros::from_secs(1));
+        assert_eq!(world.sizes, [size], "{failure_of}");
+    }
+}
+
+#[test]
 fn namespaces_that_cannot_be_seen_during_a_reload_leave_what_ran_as_it_was() {
     let mut world = World::tuning(task("abt"));
     world.configurations.push_back(Ok(task("drs")));
@@ -161,15 +186,17 @@ fn what_is_settled_at_the_start_is_kept_and_said() {
     other.settings.socket = "/elsewhere".into();
     other.settings.log_format = crate::log::Format::Json;
     other.settings.metrics = Some("127.0.0.1:9847".parse().unwrap());
+    other.settings.otlp = Some("http://127.0.0.1:4318".parse().unwrap());
     other.settings.history = Some("/elsewhere".into());
     world.configurations.push_back(Ok(other));
     world.feed(Event::Hangup);
     assert_eq!(
-        world.log[..4],
+        world.log[..5],
         [
             "another control socket takes effect at the next start",
             "another log format takes effect at the next start",
             "another address of the metrics takes effect at the next start",
+            "another receiver of the metrics takes effect at the next start",
             "another file of the history takes effect at the next start"
         ]
     );
@@ -181,12 +208,13 @@ fn what_happens_is_counted_and_told_to_those_who_ask_for_metrics() {
     world.flows = vec![FlowState { send_changes: 3, window_changes: 1, ..flow(1, 0) }];
     world.run(Micros::from_secs(1));
     world.feed(Event::Granted(vec!["EPERM".to_owned(); 2]));
-    world.feed(Event::Swept(Sweep {
+    let sweep = Sweep {
         adopted: vec![("blue".to_owned(), 4), ("red".to_owned(), 1)],
         refused: vec!["network namespace blue: EPERM".to_owned()],
         given_back: 6,
         ..Sweep::default()
-    }));
+    };
+    world.feed(Event::Swept(sweep, Micros::ZERO));
     world.configurations.push_back(Err(failure("wrong")));
     world.feed(Event::Hangup);
     world.feed(Event::Asked(Request::Metrics));
@@ -411,61 +439,6 @@ fn a_reload_that_adds_or_removes_a_group_keeps_what_the_rest_has_set() {
         world.feed(Event::Hangup);
         assert!(world.did.contains(&expected.to_owned()), "{expected}: {:?}", world.did);
         world.goes_on();
-    }
-}
-
-#[test]
-fn the_heartbeat_does_not_expire_whatever_a_sample_costs_and_whether_or_not_much_changes() {
-    for cost in [Micros(20), Micros::from_millis(3), Micros::from_millis(900)] {
-        for flows in [vec![], vec![flow(1, 0)]] {
-            let mut world = World::tuning(task("sabt"));
-            (world.sample_cost, world.flows) = (cost, flows);
-            world.run(MINUTE);
-            let shares = world.shares.iter().map(|(at, _)| *at);
-            let mut signs: Vec<Micros> = shares.chain(world.beats).collect();
-            signs.sort_unstable();
-            let longest = signs.windows(2).map(|pair| pair[1].since(pair[0])).max().unwrap();
-            assert!(longest < Micros::from_millis(2_500), "{longest:?} between two, a sample takes {cost:?}");
-        }
-    }
-}
-
-#[test]
-fn expensive_samples_are_rare_while_little_changes_and_come_at_once_where_many_come_or_go() {
-    let mut world = World::tuning(task("abt"));
-    world.sample_cost = Micros::from_millis(100);
-    world.flows = (0..40).map(|cookie| flow(cookie, 0)).collect();
-    let mut samples_in_a_minute = |turnover| {
-        world.turnover = turnover;
-        world.run(history::INTERVAL);
-        let before = world.shares.len();
-        world.run(MINUTE);
-        world.shares.len() - before
-    };
-    assert_eq!(samples_in_a_minute(0), 2);
-    assert_eq!(samples_in_a_minute(2), 2, "two of forty are few");
-    assert!((45..=60).contains(&samples_in_a_minute(3)), "each second");
-}
-
-#[test]
-fn a_long_pause_ends_when_the_hosts_tcp_holds_much_more() {
-    let mut world = World::tuning(task("abt"));
-    let eighth = task("abt").plan.budget.scaled(1, 8);
-    world.sample_cost = Micros::from_millis(100);
-    world.flows = (0..40).map(|cookie| flow(cookie, 0)).collect();
-    for (more, is_early) in [(eighth, false), (eighth + Bytes(1), true)] {
-        let few = TcpMemory { held: Bytes(5_000_000), low: Bytes(1 << 40), pressure: Bytes(1 << 40) };
-        world.host = Some(few);
-        world.run(MINUTE);
-        world.shares.clear();
-        world.run(Micros::from_secs(31));
-        let sampled = world.shares.last().map(|(at, _)| *at).expect("a sample comes every 30 s");
-        world.run(Micros::from_secs(20) - world.now.since(sampled));
-        world.shares.clear();
-        world.host = Some(TcpMemory { held: few.held + more, ..few });
-        // A sign of life comes each second.
-        world.run(Micros::from_millis(1_200));
-        assert_eq!(!world.shares.is_empty(), is_early, "{more:?} more");
     }
 }
 

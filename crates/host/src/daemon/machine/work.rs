@@ -47,10 +47,17 @@ impl Daemon {
         }
     }
 
-    pub(super) fn sampled(&mut self, parts: Vec<Vec<FlowState>>, host: Option<TcpMemory>, now: Micros) {
+    pub(super) fn sampled(
+        &mut self,
+        parts: Vec<Vec<FlowState>>,
+        host: Option<TcpMemory>,
+        took: Micros,
+        now: Micros,
+    ) {
         if !self.is_tuning() {
             return;
         }
+        self.sample_took = took;
         let is_ready = |kind| self.limiter.is_ready(kind, now);
         let Balance { bounds, lines, held } = self.ledgers.observe(&parts, host, now, is_ready);
         (self.counts.send_buffers, self.counts.receive_windows) = self.ledgers.changes();
@@ -91,13 +98,14 @@ impl Daemon {
         self.elsewhere = elsewhere;
     }
 
-    /// Notes that devices were bounded, except `refused`.
-    pub(super) fn shared(&mut self, refused: Vec<String>, now: Micros) {
+    /// Notes that devices were bounded, except `refused`, in that time.
+    pub(super) fn shared(&mut self, refused: Vec<String>, took: Micros, now: Micros) {
         self.counts.refused_bounds += refused.len() as u64;
         let line =
             |error| Line::warning(Kind::Refused, format_args!("bounds of devices stay as they are: {error}"));
         self.say_all(refused, line, now);
-        self.due.sampled(self.sample_began, self.ledgers.interval(), self.calm, now);
+        let took = self.sample_took + took;
+        self.due.sampled(self.sample_began, took, self.ledgers.interval(), self.calm, now);
     }
 
     /// Samples at once if many connections have come or gone since the last sample, or if the kernel's TCP holds much more:
@@ -117,7 +125,7 @@ impl Daemon {
         self.act(Action::Sweep);
     }
 
-    pub(super) fn swept(&mut self, sweep: Sweep, now: Micros) {
+    pub(super) fn swept(&mut self, sweep: Sweep, took: Micros, now: Micros) {
         self.counts.given_back += sweep.given_back;
         self.counts.refused_sweeps += sweep.refused.len() as u64;
         for (label, count) in sweep.adopted {
@@ -141,7 +149,7 @@ impl Daemon {
             self.say(Line::info(Kind::GivenBack, line), now);
         }
         self.unseen_sweep = Some(self.sweep_began);
-        self.due.swept(self.sweep_began, now);
+        self.due.swept(self.sweep_began, took);
         self.announce(now);
     }
 

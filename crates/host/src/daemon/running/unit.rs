@@ -12,6 +12,7 @@ use super::super::event::{Load, Regrouped, Sweep};
 use super::super::namespaces::Namespaces;
 use super::super::task::{PlannedGroup, Task};
 use crate::error::{Result, in_words};
+use crate::processes::printable;
 use crate::tuner::plan::Plan;
 
 /// Time for which entries of connections that ended unseen are kept if their namespace was not swept: 1 hour.
@@ -78,7 +79,7 @@ impl Unit {
                 continue;
             }
             self.engine.add_member(inode, 1 << number)?;
-            let (name, path) = (&group.name, cgroup.path().display());
+            let (name, path) = (&group.name, shown(&cgroup));
             match self.engine.attach(cgroup.as_fd()) {
                 Ok(()) => {
                     told.found.push(format!("group {name}: cgroup {path} found"));
@@ -102,7 +103,7 @@ impl Unit {
     pub(super) fn leave_gone(&mut self, group: &PlannedGroup, told: &mut Regrouped) {
         for (inode, cgroup) in self.cgroups.extract_if(|_, cgroup| !cgroup.exists()) {
             self.engine.detach_from(inode);
-            told.gone.push(format!("group {}: cgroup {} is gone", group.name, cgroup.path().display()));
+            told.gone.push(format!("group {}: cgroup {} is gone", group.name, shown(&cgroup)));
         }
     }
 
@@ -126,9 +127,11 @@ impl Unit {
         is_own: &dyn Fn(&Connection) -> bool,
         sum: &mut Sweep,
     ) -> Result<()> {
+        let mut any = false;
         for (label, namespace) in namespaces.each() {
             match self.engine.sweep_for(namespace, is_own) {
                 Ok(swept) => {
+                    any = true;
                     sum.given_back += swept.given_back;
                     if swept.adopted > 0 {
                         sum.adopted.push((label, swept.adopted));
@@ -138,10 +141,18 @@ impl Unit {
                 Err(error) => sum.refused.push(format!("network namespace {label}: {error}")),
             }
         }
+        if any {
+            self.engine.note_all_swept()?;
+        }
         if sum.adoption_limit.is_none() {
             sum.adoption_limit = self.engine.adoption_limit().map(str::to_owned);
         }
         self.engine.forget_unseen(UNSEEN)?;
         Ok(())
     }
+}
+
+/// Returns a cgroup's path for the log; whoever makes a cgroup chooses its name.
+fn shown(cgroup: &Group) -> String {
+    printable(&cgroup.path().display().to_string())
 }

@@ -59,6 +59,19 @@ fn abt_bounds_the_large_and_meets_the_small() {
 }
 
 #[test]
+fn connections_that_leave_without_a_record_of_their_end_are_forgotten() {
+    let mut book = ShareBook::new(PolicyKind::Sabt, Bytes(1 << 30), Bytes::ZERO);
+    for turn in 0..20 {
+        let flows: Vec<FlowState> = (0..50).map(|number| flow(turn * 50 + number, 10_000)).collect();
+        book.observe(&flows, NOW);
+        book.round(&flows, Bytes::ZERO, NOW);
+        assert!(flows.iter().all(|flow| book.models.contains_key(&flow.cookie)));
+    }
+    // Twice the sample's and 64, and orders of one more round.
+    assert!(book.models.len() <= 164 && book.orders.len() <= 214, "{}", book.orders.len());
+}
+
+#[test]
 fn a_window_that_is_not_filled_claims_no_memory() {
     let mut book = ShareBook::new(PolicyKind::Abt, Bytes(1_250_000), Bytes::ZERO);
     let mut flows = [flow(1, 4_000_000), flow(2, 400_000)];

@@ -63,6 +63,8 @@ pub(super) struct World {
     /// Events that come while an engine is being loaded.
     pub(super) during_load: VecDeque<Event>,
     pub(super) sample_cost: Micros,
+    pub(super) sweep_cost: Micros,
+    pub(super) discover_cost: Micros,
     /// Connections that have come or gone since the last sample.
     pub(super) turnover: u64,
     /// Whether an engine is loaded.
@@ -77,6 +79,8 @@ pub(super) struct World {
     /// Samples of the history: the time, and the number of the engine's connections.
     pub(super) recorded: Vec<(Micros, usize)>,
     pub(super) shares: Vec<(Micros, Shares)>,
+    /// Sizes to which the devices were bounded, bytes.
+    pub(super) sizes: Vec<u64>,
     /// Times of signs of life for the engine, besides the shares.
     pub(super) beats: Vec<Micros>,
     /// The reason of the end, empty for success.
@@ -112,6 +116,8 @@ impl World {
             released: Released::default(),
             during_load: VecDeque::new(),
             sample_cost: Micros(50),
+            sweep_cost: Micros::ZERO,
+            discover_cost: Micros::ZERO,
             turnover: 0,
             engine: false,
             loaded_with: Shares::default(),
@@ -122,6 +128,7 @@ impl World {
             facts: None,
             recorded: Vec::new(),
             shares: Vec::new(),
+            sizes: Vec::new(),
             beats: Vec::new(),
             ended: None,
         }
@@ -213,6 +220,7 @@ impl World {
                     let choice = task.plan.choice;
                     self.did(&format!("discover {} (send), {} (receive)", choice.send, choice.receive));
                 }
+                self.now += self.discover_cost;
                 let nothing = || Ok(Found { known: [0].into(), ..Found::default() });
                 Some(Event::Discovered(self.found.pop_front().unwrap_or_else(nothing)))
             }
@@ -236,11 +244,12 @@ impl World {
             }
             Action::Sample => {
                 self.now += self.sample_cost;
-                Some(Event::Sampled(vec![self.flows.clone()], self.host))
+                Some(Event::Sampled(vec![self.flows.clone()], self.host, self.sample_cost))
             }
             Action::Share(bounds) => {
                 self.shares.push((self.now, bounds[0].shares));
-                Some(Event::Shared(Vec::new()))
+                self.sizes.extend(bounds.iter().filter_map(|bounds| bounds.at_once));
+                Some(Event::Shared(Vec::new(), Micros::ZERO))
             }
             Action::Beat => {
                 self.beats.push(self.now);
@@ -248,7 +257,8 @@ impl World {
             }
             Action::Sweep => {
                 self.did("sweep");
-                Some(Event::Swept(Sweep::default()))
+                self.now += self.sweep_cost;
+                Some(Event::Swept(Sweep::default(), self.sweep_cost))
             }
             Action::WatchMaxima => Some(Event::MaximaSeen(std::mem::take(&mut self.seen))),
             Action::Grant => {

@@ -1,0 +1,75 @@
+//! How often the daemon samples, by what samples cost and by what happens.
+
+use super::*;
+use crate::history;
+
+#[test]
+fn the_heartbeat_does_not_expire_whatever_a_sample_costs_and_whether_or_not_much_changes() {
+    for cost in [Micros(20), Micros::from_millis(3), Micros::from_millis(900)] {
+        for flows in [vec![], vec![flow(1, 0)]] {
+            let mut world = World::tuning(task("sabt"));
+            (world.sample_cost, world.flows) = (cost, flows);
+            world.run(MINUTE);
+            let shares = world.shares.iter().map(|(at, _)| *at);
+            let mut signs: Vec<Micros> = shares.chain(world.beats).collect();
+            signs.sort_unstable();
+            let longest = signs.windows(2).map(|pair| pair[1].since(pair[0])).max().unwrap();
+            assert!(longest < Micros::from_millis(2_500), "{longest:?} between two, a sample takes {cost:?}");
+        }
+    }
+}
+
+#[test]
+fn cheap_samples_stay_frequent_beside_expensive_sweeps_and_searches() {
+    // So much that records are made late, and sweeps come every 5 s.
+    let mut large = task("abt");
+    (large.plan.budget, large.plan.receive_budget) = (Bytes(1 << 30), Bytes(1 << 30));
+    let mut world = World::tuning(large);
+    (world.sweep_cost, world.discover_cost) = (Micros::from_millis(10), Micros::from_millis(20));
+    world.flows = vec![flow(1, 0)];
+    world.run(MINUTE);
+    let samples: Vec<Micros> = world.shares.iter().map(|(at, _)| *at).collect();
+    let longest = samples.windows(2).map(|pair| pair[1].since(pair[0])).max().unwrap();
+    assert!(world.did.iter().filter(|one| *one == "sweep").count() >= 10, "{:?}", world.did);
+    // Every 100 ms, and what is done in between.
+    assert!(longest <= Micros::from_millis(140), "{longest:?}");
+}
+
+#[test]
+fn expensive_samples_are_rare_while_little_changes_and_come_at_once_where_many_come_or_go() {
+    let mut world = World::tuning(task("abt"));
+    world.sample_cost = Micros::from_millis(100);
+    world.flows = (0..40).map(|cookie| flow(cookie, 0)).collect();
+    let mut samples_in_a_minute = |turnover| {
+        world.turnover = turnover;
+        world.run(history::INTERVAL);
+        let before = world.shares.len();
+        world.run(MINUTE);
+        world.shares.len() - before
+    };
+    assert_eq!(samples_in_a_minute(0), 2);
+    assert_eq!(samples_in_a_minute(2), 2, "two of forty are few");
+    assert!((45..=60).contains(&samples_in_a_minute(3)), "each second");
+}
+
+#[test]
+fn a_long_pause_ends_when_the_hosts_tcp_holds_much_more() {
+    let mut world = World::tuning(task("abt"));
+    let eighth = task("abt").plan.budget.scaled(1, 8);
+    world.sample_cost = Micros::from_millis(100);
+    world.flows = (0..40).map(|cookie| flow(cookie, 0)).collect();
+    for (more, is_early) in [(eighth, false), (eighth + Bytes(1), true)] {
+        let few = TcpMemory { held: Bytes(5_000_000), low: Bytes(1 << 40), pressure: Bytes(1 << 40) };
+        world.host = Some(few);
+        world.run(MINUTE);
+        world.shares.clear();
+        world.run(Micros::from_secs(31));
+        let sampled = world.shares.last().map(|(at, _)| *at).expect("a sample comes every 30 s");
+        world.run(Micros::from_secs(20) - world.now.since(sampled));
+        world.shares.clear();
+        world.host = Some(TcpMemory { held: few.held + more, ..few });
+        // A sign of life comes each second.
+        world.run(Micros::from_millis(1_200));
+        assert_eq!(!world.shares.is_empty(), is_early, "{more:?} more");
+    }
+}

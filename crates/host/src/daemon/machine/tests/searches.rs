@@ -1,0 +1,71 @@
+//! Searches for network namespaces and for the groups' cgroups that fail, or find more than there is room for.
+
+use super::*;
+
+#[test]
+fn a_search_that_fails_while_it_tunes_is_told_once_for_each_cause_and_does_not_end_it() {
+    let mut world = World::tuning(task("abt"));
+    let told = |world: &World| -> Vec<String> {
+        world.log.iter().filter(|line| line.contains("are not searched")).cloned().collect()
+    };
+    for cause in ["EMFILE", "EMFILE", "EMFILE", "ENOMEM", "ENOMEM"] {
+        world.found.push_back(Err(failure(cause)));
+    }
+    world.run(MINUTE);
+    let line = |cause| format!("network namespaces are not searched, those known stay tuned: {cause}");
+    assert_eq!(told(&world), [line("EMFILE"), line("ENOMEM")]);
+    assert!(world.found.is_empty());
+    world.goes_on();
+    world.found.push_back(Err(failure("ENOMEM")));
+    world.run(MINUTE);
+    assert_eq!(told(&world).len(), 3, "a search has succeeded since");
+}
+
+#[test]
+fn a_start_that_finds_no_namespace_ends() {
+    let mut world = World::new(task("abt"));
+    world.found.push_back(Err(failure("EMFILE")));
+    world.feed(Event::Begin);
+    assert_eq!(world.ended.as_deref(), Some("EMFILE"));
+}
+
+#[test]
+fn namespaces_beyond_the_room_are_told_once() {
+    let mut world = World::tuning(task("abt"));
+    let found = |left_alone| Found { known: BTreeSet::from([0]), left_alone, ..Found::default() };
+    world.found.extend([3, 4, 0, 5].map(|left_alone| Ok(found(left_alone))));
+    // A line of the kind was written a moment ago.
+    let unopened = || Ok(Found { unopened: Some("EMFILE".to_owned()), ..found(0) });
+    world.found.extend([(); 3].map(|()| unopened()));
+    world.run(MINUTE);
+    let told: Vec<_> = world.log.iter().filter(|line| line.contains("left alone")).collect();
+    assert!(
+        matches!(told[..], [first, second] if first.starts_with("3 ") && second.starts_with("5 ")),
+        "{told:?}"
+    );
+    assert!(world.log.iter().any(|line| line.ends_with("those known stay tuned: EMFILE")), "{:?}", world.log);
+    world.goes_on();
+}
+
+#[test]
+fn a_search_for_cgroups_that_fails_is_told_once_and_does_not_end_it() {
+    let mut world = World::tuning(grouped("abt"));
+    for _ in 0..3 {
+        world.regrouped.push_back(Regrouped { failed: Some("EMFILE".to_owned()), ..Regrouped::default() });
+    }
+    world.run(MINUTE);
+    let told: Vec<_> = world.log.iter().filter(|line| line.contains("passed on")).collect();
+    assert!(matches!(told[..], [one] if one.ends_with("for now: EMFILE")), "{told:?}");
+    world.goes_on();
+}
+
+#[test]
+fn bounds_that_are_raised_later_are_told() {
+    let mut world = World::tuning(task("abt"));
+    let value = Value::parse(Setting::TcpRmem, "4096 131072 67108864").unwrap();
+    let raised = vec![("blue".to_owned(), vec![Change { setting: Setting::TcpRmem, value }])];
+    world.found.push_back(Ok(Found { raised, known: BTreeSet::from([0]), ..Found::default() }));
+    world.run(Micros::from_secs(6));
+    let is_told = |line: &String| line.starts_with("in network namespace blue net.ipv4.tcp_rmem = 4096");
+    assert!(world.log.iter().any(is_told), "{:?}", world.log);
+}
