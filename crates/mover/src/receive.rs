@@ -23,7 +23,7 @@ use crate::tuner::{Reading, Tuner};
 /// If the connection breaks, the error names the file as a cause if it kept the connection waiting for longer than
 /// this.
 const LONG_STALL: Duration = Duration::from_secs(5);
-/// After so long without a byte the connection is quiet: samples are rare until its next byte. Longer than most round
+/// After so long without a byte the connection is quiet: samples and probes are rare until its next byte. Longer than most round
 /// trips and retransmissions, so that these are sampled normally.
 const QUIET: Duration = Duration::from_secs(1);
 
@@ -105,7 +105,7 @@ struct Transfer<'a, P> {
     bytes: u64,
     /// Bytes of the largest read since the last sample.
     largest_read: usize,
-    /// When a byte last came.
+    /// When a byte last came, or our own limit last kept one waiting.
     last: Instant,
     /// No byte has come for [`QUIET`].
     quiet: bool,
@@ -124,6 +124,10 @@ impl<P: FnMut(&Progress)> Transfer<'_, P> {
             let now = Instant::now();
             let room = self.bucket.as_mut().map_or(usize::MAX, |bucket| bucket.allows(now));
             let ready = self.wait(room)?;
+            if room == 0 {
+                // Waiting for our own limit does not count against the peer.
+                self.last = Instant::now();
+            }
             if room > 0 && (ready || Instant::now() >= self.next_sample) && !self.read(into, room)? {
                 return self.complete();
             }
@@ -150,6 +154,7 @@ impl<P: FnMut(&Progress)> Transfer<'_, P> {
         if quiet != self.quiet {
             self.quiet = quiet;
             (self.next_sample, self.next_word) = (now, now);
+            self.tuner.rest(quiet);
             self.read_as_told()?;
         }
         Ok(())

@@ -210,6 +210,27 @@ fn sobas_moves_a_file_over_loopback_with_and_without_pacing() {
 }
 
 #[test]
+fn sobas_as_published_begins_at_its_first_limit_and_never_asks_for_a_rate() {
+    let (responder, prober) = probes();
+    // The file client asks for all that it has; the published rule takes neither.
+    let options = BuildOptions { pacing: true, continuous: true, ..BuildOptions::default() };
+    let mut tuner = Tuner::new(PolicyKind::SobasPublished, options, Some(prober));
+    tuner.prepare();
+    let file = pattern(20_000_000);
+    let (_, received, into) =
+        transfer(&mut &file[..], &mut tuner, pair(&Sockets::default()), Some(&responder));
+    assert!(into == file);
+    let first = tuner.timeline[0];
+    assert_eq!(first.state, Some(State::SlowStart), "the capacity is known before the data");
+    let measured = received.measured.unwrap();
+    let limit = measured.mean_rate.unwrap().over(first.rtt).scaled(12, 10);
+    // At least two segments, as any window.
+    assert!(first.window == limit || limit < Bytes(4_096), "{first:?}: {limit:?}");
+    assert!(tuner.timeline.iter().all(|step| step.pacing == Rate::MAX));
+    assert_eq!(responder.requested_rate(), None);
+}
+
+#[test]
 fn sobas_without_anybody_who_echoes_still_moves_the_file() {
     let nobody = UdpSocket::bind(any_port()).unwrap();
     let config = ProberConfig { timeout: Duration::from_millis(50), ..ProberConfig::default() };

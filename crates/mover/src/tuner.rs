@@ -92,6 +92,8 @@ enum Rule {
     Named(PolicyKind, BuildOptions),
     /// Held by their concrete types, to show their state.
     Sobas(Box<Sobas>),
+    /// SOBAS as published: counts the bytes that the application gets, and the trains' mean dispersion.
+    Published(Box<Sobas>),
     DrsFtp(Box<DrsFtp>),
     Drs(Box<InfoDrs>),
     Any(Box<dyn Policy + Send>),
@@ -114,6 +116,10 @@ impl Tuner {
                     config.payload_ratio = (payload - TCP_OVER_UDP, payload);
                 }
                 Rule::Sobas(Box::new(Sobas::new(config)))
+            }
+            PolicyKind::SobasPublished => {
+                let config = Config { max_window: options.max_window, ..Config::published() };
+                Rule::Published(Box::new(Sobas::new(config)))
             }
             PolicyKind::DrsFtp => {
                 // The kernel allows no larger buffer, and a read must not ask for more than the buffer.
@@ -167,7 +173,7 @@ impl Tuner {
     pub fn prepare(&mut self) {
         let Some(prober) = &self.prober else { return };
         let measured = prober.settled();
-        let sample = with_probes(Sample::default(), Some(&measured));
+        let sample = self.with_probes(Sample::default(), Some(&measured));
         let decision = self.decide(&sample);
         self.tell_sender(decision);
         #[cfg(test)]
@@ -180,6 +186,13 @@ impl Tuner {
         self.prober.as_ref().map(Prober::measured)
     }
 
+    /// Says whether the transfer stands still, in which probes are rare.
+    pub(crate) fn rest(&self, resting: bool) {
+        if let Some(prober) = &self.prober {
+            prober.rest(resting);
+        }
+    }
+
     /// Time since the tuner was made.
     pub(crate) fn clock(&self) -> Micros {
         Micros(u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX))
@@ -189,7 +202,7 @@ impl Tuner {
     #[must_use]
     pub fn state(&self) -> Option<State> {
         match &self.rule {
-            Rule::Sobas(sobas) => Some(sobas.state()),
+            Rule::Sobas(sobas) | Rule::Published(sobas) => Some(sobas.state()),
             Rule::Named(..) | Rule::DrsFtp(_) | Rule::Drs(_) | Rule::Any(_) => None,
         }
     }
@@ -203,7 +216,7 @@ impl Tuner {
                 low_water: drs.buffer().scaled(1, 2) + Bytes(1),
                 published: Some((drs.buffer(), drs.application_buffer())),
             },
-            Rule::Sobas(_) | Rule::Named(..) | Rule::Drs(_) | Rule::Any(_) => {
+            Rule::Sobas(_) | Rule::Published(_) | Rule::Named(..) | Rule::Drs(_) | Rule::Any(_) => {
                 Reading { sample_every: SAMPLE_INTERVAL, low_water: MIN_READ, published: None }
             }
         }
@@ -238,7 +251,7 @@ impl Tuner {
         let info = options::tcp_info(stream)?;
         let mut sample = info.to_sample(&options::memory(stream)?);
         sample.read_size = Bytes(read as u64);
-        let mut sample = with_probes(sample, self.measured().as_ref());
+        let mut sample = self.with_probes(sample, self.measured().as_ref());
         let seen = [sample.srtt, sample.rcv_rtt].into_iter().filter(|rtt| *rtt > Micros::ZERO);
         self.min_rtt = seen.chain(self.min_rtt).min();
         let present_rtt = [round_trip(&sample), sample.srtt].into_iter().find(|rtt| *rtt > Micros::ZERO);
@@ -249,7 +262,7 @@ impl Tuner {
                 let rtt = sample.srtt.max(sample.rcv_rtt);
                 sample.bytes_received = self.arrivals.observe(&sample, rtt, now);
             }
-            Rule::Named(..) | Rule::DrsFtp(_) | Rule::Any(_) => {}
+            Rule::Named(..) | Rule::Published(_) | Rule::DrsFtp(_) | Rule::Any(_) => {}
         }
         let mut decision = self.decide(&sample);
         let own_window = decision.receive_window;
@@ -280,7 +293,7 @@ impl Tuner {
         let now = self.clock();
         let decision = match &mut self.rule {
             Rule::Named(..) => Decision::NONE,
-            Rule::Sobas(sobas) => sobas.observe(sample, now),
+            Rule::Sobas(sobas) | Rule::Published(sobas) => sobas.observe(sample, now),
             Rule::DrsFtp(drs) => drs.observe(sample, now),
             Rule::Drs(drs) => drs.observe(sample, now),
             Rule::Any(policy) => policy.observe(sample, now),
@@ -300,6 +313,19 @@ impl Tuner {
         let rtt = self.min_rtt.unwrap_or_default().max(WAKE_UP);
         let floor = sample.mss_or_default().times(SMALLEST_LIMITED_SEGMENTS);
         Some(self.limit?.over(rtt).scaled(5, 4).max(floor))
+    }
+
+    /// Adds the probes' measurements to a sample.
+    fn with_probes(&self, sample: Sample, measured: Option<&Measured>) -> Sample {
+        let Some(measured) = measured else { return sample };
+        let capacity =
+            if matches!(self.rule, Rule::Published(_)) { measured.mean_rate } else { measured.capacity };
+        Sample {
+            probe_rtt: measured.rtt,
+            probes_lost: measured.lost,
+            capacity: capacity.unwrap_or_default(),
+            ..sample
+        }
     }
 
     fn tell_sender(&self, decision: Decision) {
@@ -330,16 +356,4 @@ fn round_trip(sample: &Sample) -> Micros {
 /// end at zero.
 fn slowest(sample: &Sample) -> Rate {
     sample.mss_or_default().times(SMALLEST_WINDOW_SEGMENTS).per(round_trip(sample).max(PROBE_INTERVAL))
-}
-
-fn with_probes(sample: Sample, measured: Option<&Measured>) -> Sample {
-    match measured {
-        None => sample,
-        Some(measured) => Sample {
-            probe_rtt: measured.rtt,
-            probes_lost: measured.lost,
-            capacity: measured.capacity.unwrap_or_default(),
-            ..sample
-        },
-    }
 }

@@ -49,6 +49,8 @@ pub enum PolicyKind {
     DrsFtp,
     /// `sobas`: the receive window stops growing when the path is full.
     Sobas,
+    /// `sobas:published`: SOBAS as written in Prasad 2004, with one decision and without pacing.
+    SobasPublished,
     /// `fit`: sends what the path carries and no more, from either end alone.
     Fit,
 }
@@ -105,7 +107,7 @@ pub enum PolicyNameError {
 
 impl PolicyKind {
     /// The names of all policies, as they are written.
-    pub const NAMES: [&'static str; 11] = [
+    pub const NAMES: [&'static str; 12] = [
         "kernel",
         "fixed:SIZE",
         "eq",
@@ -116,11 +118,12 @@ impl PolicyKind {
         "drs",
         "drs-ftp",
         "sobas",
+        "sobas:published",
         "fit",
     ];
 
     /// All policies; `fixed` with 64 KiB.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Kernel,
         Self::Fixed(Bytes(65_536)),
         Self::Eq,
@@ -131,6 +134,7 @@ impl PolicyKind {
         Self::Drs,
         Self::DrsFtp,
         Self::Sobas,
+        Self::SobasPublished,
         Self::Fit,
     ];
 
@@ -148,6 +152,7 @@ impl PolicyKind {
             Self::Drs => "drs",
             Self::DrsFtp => "drs-ftp",
             Self::Sobas => "sobas",
+            Self::SobasPublished => "sobas:published",
             Self::Fit => "fit",
         }
     }
@@ -170,6 +175,7 @@ impl PolicyKind {
                 "DRS for an FTP client: times four when a read fills half the buffer (Feng et al.)"
             }
             Self::Sobas => "limit the receive window once the path is full (Prasad et al.)",
+            Self::SobasPublished => "sobas with the rules of Prasad et al. as written, for comparing",
             Self::Fit => "what the path carries and no more: rate and window, from either end alone",
         }
     }
@@ -180,14 +186,20 @@ impl PolicyKind {
         match self {
             Self::Kernel | Self::Fixed(_) | Self::Fit => Side::Both,
             Self::Eq | Self::Abt | Self::AbtPublished | Self::Sabt | Self::SabtPublished => Side::Send,
-            Self::Drs | Self::DrsFtp | Self::Sobas => Side::Receive,
+            Self::Drs | Self::DrsFtp | Self::Sobas | Self::SobasPublished => Side::Receive,
         }
     }
 
     /// Whether the policy is a paper's rule as written.
     #[must_use]
     pub const fn is_published(self) -> bool {
-        matches!(self, Self::AbtPublished | Self::SabtPublished)
+        matches!(self, Self::AbtPublished | Self::SabtPublished | Self::SobasPublished)
+    }
+
+    /// Whether a program that transfers files measures the path with UDP probes for the policy.
+    #[must_use]
+    pub const fn probes(self) -> bool {
+        matches!(self, Self::Sobas | Self::SobasPublished)
     }
 
     /// Whether only the engine (`bufwise_bpf`) has the rule: a program that sizes its own sockets cannot run it.
@@ -220,6 +232,9 @@ impl PolicyKind {
                 max_window: max,
                 ..Default::default()
             })),
+            Self::SobasPublished => {
+                Box::new(Sobas::new(sobas::Config { max_window: max, ..sobas::Config::published() }))
+            }
         }
     }
 }
@@ -252,7 +267,9 @@ impl FromStr for PolicyKind {
                 size => Ok(Self::Fixed(size)),
             },
             (kind, None) => Ok(kind),
-            (kind @ (Self::Abt | Self::Sabt), Some(_)) => Err(PolicyNameError::NoVariant(kind.name())),
+            (kind @ (Self::Abt | Self::Sabt | Self::Sobas), Some(_)) => {
+                Err(PolicyNameError::NoVariant(kind.name()))
+            }
             (kind, Some(_)) => Err(PolicyNameError::NoParameter(kind.name())),
         }
     }
@@ -286,7 +303,7 @@ mod tests {
         assert_eq!(
             error,
             "unknown policy `cubic`: the policies are kernel, fixed:SIZE, eq, abt, \
-             abt:published, sabt, sabt:published, drs, drs-ftp, sobas, fit"
+             abt:published, sabt, sabt:published, drs, drs-ftp, sobas, sobas:published, fit"
         );
         for text in ["", "ABT", "abt ", "fits"] {
             assert_eq!(text.parse::<PolicyKind>(), Err(PolicyNameError::Unknown(text.into())));
@@ -299,8 +316,10 @@ mod tests {
         for text in ["abt:1", "abt:", "abt:published:1"] {
             assert_eq!(text.parse::<PolicyKind>(), Err(PolicyNameError::NoVariant("abt")), "{text}");
         }
-        let error = "sabt:paper".parse::<PolicyKind>().expect_err("no such variant").to_string();
-        assert!(error.contains("sabt:published"), "{error}");
+        for (text, variant) in [("sabt:paper", "sabt:published"), ("sobas:2004", "sobas:published")] {
+            let error = text.parse::<PolicyKind>().expect_err("no such variant").to_string();
+            assert!(error.contains(variant), "{error}");
+        }
         for text in ["fixed", "fixed:", "fixed:0", "fixed:0KiB"] {
             assert_eq!(text.parse::<PolicyKind>(), Err(PolicyNameError::FixedNeedsSize), "{text}");
         }

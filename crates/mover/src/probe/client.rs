@@ -69,10 +69,12 @@ pub struct Echoed {
     pub sent: u64,
     /// Round-trip times of those answered, in their order.
     pub round_trips: Vec<Micros>,
-    /// Of those before the last answer, lost on the way there.
+    /// Of those between the first and the last answer, lost on the way there.
     pub lost_there: u64,
-    /// Lost on the way back.
+    /// Of the same, lost on the way back.
     pub lost_here: u64,
+    /// Lost before the first answer, or after the last: the server's numbers do not tell on which way.
+    pub lost_unknown: u64,
 }
 
 /// One session with a server.
@@ -346,7 +348,7 @@ struct Probes {
     /// When each was sent, wall-clock nanoseconds; taken when it is answered.
     sent: Vec<Option<u64>>,
     round_trips: Vec<Micros>,
-    /// Place of the first and the last that was answered, with the server's number.
+    /// Places of the first and the last that were answered, with the server's numbers.
     ends: Option<[(u64, u64); 2]>,
 }
 
@@ -356,7 +358,7 @@ impl Probes {
         let Some(sent) = slot.and_then(Option::take) else { return };
         self.round_trips.push(Micros((stamp.saturating_sub(sent) / 1_000).max(1)));
         let [first, last] = self.ends.unwrap_or([(place, number); 2]);
-        self.ends = Some([first, if place > last.0 { (place, number) } else { last }]);
+        self.ends = Some([first.min((place, number)), last.max((place, number))]);
     }
 
     fn answered(&self) -> bool {
@@ -366,10 +368,14 @@ impl Probes {
     fn outcome(self) -> Echoed {
         let sent = self.sent.len() as u64;
         let answers = self.round_trips.len() as u64;
-        let lost = sent - answers.min(sent);
-        let reached = self.ends.map(|[first, last]| (last.0 - first.0, last.1.saturating_sub(first.1)));
-        let lost_there = reached.map_or(0, |(probes, numbers)| probes.saturating_sub(numbers)).min(lost);
-        Echoed { sent, round_trips: self.round_trips, lost_there, lost_here: lost - lost_there }
+        let lost = sent.saturating_sub(answers);
+        let (between, missed) = self.ends.map_or((0, 0), |[first, last]| {
+            let (probes, numbers) = (last.0 - first.0, last.1.saturating_sub(first.1));
+            ((probes + 1).saturating_sub(answers), probes.saturating_sub(numbers))
+        });
+        let lost_there = missed.min(between);
+        let (lost_here, lost_unknown) = (between - lost_there, lost.saturating_sub(between));
+        Echoed { sent, round_trips: self.round_trips, lost_there, lost_here, lost_unknown }
     }
 }
 
@@ -388,7 +394,24 @@ mod tests {
         probes.came(u64::MAX, 13, 42_000_000);
         let outcome = probes.outcome();
         assert_eq!((outcome.sent, outcome.round_trips.len()), (10, 7));
-        assert_eq!((outcome.lost_there, outcome.lost_here), (2, 1));
+        assert_eq!((outcome.lost_there, outcome.lost_here, outcome.lost_unknown), (2, 1, 0));
         assert_eq!(outcome.round_trips[0], Micros(40_999));
+    }
+
+    #[test]
+    fn losses_before_the_first_and_after_the_last_answer_belong_to_no_way() {
+        let outcome = |answers: &[(u64, u64)]| {
+            let mut probes = Probes { sent: vec![Some(1_000); 100], ..Probes::default() };
+            answers.iter().for_each(|(place, number)| probes.came(*place, *number, 41_000_000));
+            let Echoed { lost_there, lost_here, lost_unknown, .. } = probes.outcome();
+            (lost_there, lost_here, lost_unknown)
+        };
+        let half: Vec<(u64, u64)> = (0..50).map(|place| (place, place)).collect();
+        assert_eq!(outcome(&half), (0, 0, 50), "a way has died, whichever");
+        // The first two are missing; the server did not get 5, and its answer to 7 was lost.
+        assert_eq!(outcome(&[(2, 0), (4, 2), (3, 1), (6, 3), (8, 5)]), (1, 1, 93));
+        assert_eq!(outcome(&[(9, 3), (8, 2)]), (0, 0, 98), "the later one came first");
+        assert_eq!(outcome(&[(7, 0)]), (0, 0, 99));
+        assert_eq!(outcome(&[]), (0, 0, 100));
     }
 }

@@ -3,8 +3,8 @@
 //! Source: Prasad 2004 (SOBAS), section IV-B: a running average of the round-trip time; the losses among the last 100
 //! probes, found by the numbers that the *sender* puts on its echoes, so that only the direction of the data counts.
 //! We: a missing number is lost once three later ones have come (TCP's own threshold for reordering, RFC 5681); if no
-//! echo comes for a second or four round trips, the probes sent since are lost, whatever the direction. Before the
-//! first echo no probe counts as lost.
+//! echo comes for a second, four round trips or two intervals, the probes sent since are lost, whatever the direction.
+//! Before the first echo no probe counts as lost.
 //! Properties kept: `lost` is at most 100; a duplicate changes nothing; numbers may begin anywhere.
 
 use bufwise_units::Micros;
@@ -27,6 +27,7 @@ pub(super) struct Echoes {
     numbers: Option<(u64, u64)>,
     /// Bit `i`: number `highest - i` has come.
     seen: u128,
+    /// When an echo last came, or the interval last changed.
     last: Micros,
 }
 
@@ -52,6 +53,11 @@ impl Echoes {
         self.last = now;
     }
 
+    /// The interval of the probes changes at `now`: a silence counts from here.
+    pub(super) fn interval_changed(&mut self, now: Micros) {
+        self.last = now;
+    }
+
     /// Running average; zero before the first echo.
     pub(super) fn average(&self) -> Micros {
         self.average
@@ -67,7 +73,7 @@ impl Echoes {
         let Some((first, highest)) = self.numbers else { return 0 };
         let oldest = (highest - first).min(REMEMBERED - 1);
         let missing = (OUT_OF_ORDER..=oldest).filter(|age| self.seen >> age & 1 == 0).count() as u64;
-        let timeout = SILENCE.max(self.average.times(4));
+        let timeout = SILENCE.max(self.average.times(4)).max(interval.times(2));
         let silence = now.since(self.last);
         let silent = if silence > timeout { silence.0 / interval.0.max(1) } else { 0 };
         missing.saturating_add(silent).min(REMEMBERED) as u32
@@ -131,6 +137,17 @@ mod tests {
             slow.came(number, Micros::from_secs(1), last);
         }
         assert_eq!(slow.lost(last + Micros::from_millis(3_900), INTERVAL), 0);
+    }
+
+    #[test]
+    fn rare_probes_are_lost_after_two_intervals() {
+        let (mut echoes, last) = after(0..100);
+        let rare = Micros::from_secs(1);
+        let later = last + Micros::from_millis(1_990);
+        assert_eq!(echoes.lost(later, rare), 0);
+        assert_eq!(echoes.lost(last + Micros::from_millis(3_010), rare), 3);
+        echoes.interval_changed(later);
+        assert_eq!(echoes.lost(later + RTT, INTERVAL), 0, "few were sent in that time");
     }
 
     #[test]

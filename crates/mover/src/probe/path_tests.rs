@@ -91,7 +91,7 @@ fn both_ways_of_loopback_are_measured() {
     let mut client = served.client();
     let echoed = client.echoes(Duration::from_millis(5), Duration::from_millis(100)).unwrap();
     assert!(echoed.sent >= 2 && echoed.round_trips.len() as u64 == echoed.sent, "{echoed:?}");
-    assert_eq!((echoed.lost_here, echoed.lost_there), (0, 0));
+    assert_eq!((echoed.lost_here, echoed.lost_there, echoed.lost_unknown), (0, 0, 0));
     for way in [Way::Here, Way::There] {
         let capacity = client.capacity(way, Instant::now() + PATIENCE).unwrap().expect("trains arrived");
         assert!(capacity.low <= capacity.middle && capacity.middle <= capacity.high, "{capacity:?}");

@@ -3,7 +3,7 @@
 //! Source: Prasad 2004 (SOBAS), section IV-B: 100 bytes every 10 ms; five trains before the data.
 //! We: trains are 20 ms apart without waiting for one another, so measuring takes about one round trip and 100 ms; each
 //! train begins half-way between two probes. Arrival times are the kernel's (`SO_TIMESTAMPNS`), so scheduling delays of
-//! this thread do not count.
+//! this thread do not count. While the transfer stands still, a probe each second watches the path ([`Prober::rest`]).
 //! Properties kept: measuring ends after [`ProberConfig::timeout`] at the latest, with the answers so far; without any
 //! answer all figures stay "not measured", and no probe counts as lost.
 
@@ -26,6 +26,8 @@ use crate::wake::{self, Bell};
 
 /// Probes whose answer is still awaited; at 10 ms each, round trips up to ten seconds.
 const MAX_AWAITED: usize = 1_024;
+/// Time between probes while the transfer stands still.
+const RESTING: Duration = Duration::from_secs(1);
 /// An incomplete train ends when no packet of it has come for so long.
 const ECHO_TIMEOUT: Duration = Duration::from_millis(50);
 
@@ -70,6 +72,8 @@ pub struct Measured {
     pub lost: u32,
     /// Rate at which packet trains arrived, UDP payload per second; `None`: not known (yet).
     pub capacity: Option<Rate>,
+    /// The same by the trains' mean dispersion, without our treatment of late packets (Prasad 2004, section IV-B).
+    pub mean_rate: Option<Rate>,
     /// Probes sent.
     pub sent: u64,
     /// Echoes received.
@@ -90,6 +94,8 @@ struct Shared {
     stop: AtomicBool,
     /// The requested rate; 0: none.
     request: AtomicU64,
+    /// The transfer stands still.
+    resting: AtomicBool,
     progress: Mutex<Progress>,
     settled: Condvar,
 }
@@ -127,6 +133,7 @@ impl Prober {
             bell: Bell::new()?,
             stop: AtomicBool::new(false),
             request: AtomicU64::new(0),
+            resting: AtomicBool::new(false),
             progress: Mutex::default(),
             settled: Condvar::new(),
         });
@@ -168,6 +175,13 @@ impl Prober {
             self.shared.bell.ring();
         }
     }
+
+    /// Says whether the transfer stands still: probes are rare then, for there may be very many such transfers.
+    pub(crate) fn rest(&self, resting: bool) {
+        if self.shared.resting.swap(resting, Ordering::Relaxed) != resting {
+            self.shared.bell.ring();
+        }
+    }
 }
 
 impl Drop for Prober {
@@ -189,6 +203,8 @@ struct ProberThread {
     shared: Arc<Shared>,
     train_payload: u16,
     start: Instant,
+    /// Time between probes now.
+    interval: Duration,
     next_probe: Instant,
     next_train: Instant,
     /// When each awaited probe was sent, at its number modulo [`MAX_AWAITED`].
@@ -199,7 +215,9 @@ struct ProberThread {
     /// Trains asked for.
     trains: Vec<Train>,
     last_of_train: Instant,
+    /// Capacity, and the rate by the mean dispersion.
     capacity: Option<Rate>,
+    mean_rate: Option<Rate>,
     settled: bool,
 }
 
@@ -221,6 +239,7 @@ impl ProberThread {
             shared,
             train_payload: config.train_payload.unwrap_or(fits),
             start,
+            interval: config.interval,
             next_probe: start,
             next_train: start + config.interval / 2,
             awaited: vec![None; MAX_AWAITED],
@@ -230,6 +249,7 @@ impl ProberThread {
             trains: Vec::new(),
             last_of_train: start,
             capacity: None,
+            mean_rate: None,
             settled: false,
         }
     }
@@ -245,6 +265,7 @@ impl ProberThread {
             if rung {
                 shared.bell.silence();
                 self.next_probe = Instant::now();
+                self.set_interval(self.next_probe);
             }
             if readable {
                 self.receive_all();
@@ -253,6 +274,16 @@ impl ProberThread {
         }
         self.settled = true;
         self.publish();
+    }
+
+    /// Sets the interval for a transfer that moves or stands still.
+    fn set_interval(&mut self, now: Instant) {
+        let resting = self.shared.resting.load(Ordering::Relaxed);
+        let interval = if resting { self.config.interval.max(RESTING) } else { self.config.interval };
+        if interval != self.interval {
+            self.interval = interval;
+            self.echoes.interval_changed(micros(now - self.start));
+        }
     }
 
     /// Sends the probe and the train request that are due; returns when the next one is.
@@ -266,8 +297,8 @@ impl ProberThread {
             let pacing = (request != 0).then_some(Rate(request));
             self.send(Packet::Probe { sequence, sent: micros(now - self.start), pacing });
             // After a pause the interval starts anew: missed probes are not sent later.
-            let due = self.next_probe + self.config.interval;
-            self.next_probe = if due > now { due } else { now + self.config.interval };
+            let due = self.next_probe + self.interval;
+            self.next_probe = if due > now { due } else { now + self.interval };
         }
         let left = self.config.trains.saturating_sub(self.trains.len() as u32);
         if left > 0 && now >= self.next_train {
@@ -336,16 +367,19 @@ impl ProberThread {
     fn publish(&mut self) {
         let now = Instant::now();
         if !self.settled && self.trains_are_over(now) {
-            self.capacity = capacity::capacity(&self.trains, Bytes(self.train_payload.into()));
+            let length = Bytes(self.train_payload.into());
+            self.capacity = capacity::capacity(&self.trains, length);
+            self.mean_rate = capacity::mean_rate(&self.trains, length);
             self.settled = true;
         }
-        let interval = micros(self.config.interval);
+        let interval = micros(self.interval);
         let mut progress = self.shared.progress();
         progress.measured = Measured {
             rtt: self.echoes.average(),
             min_rtt: self.echoes.minimum(),
             lost: self.echoes.lost(micros(now - self.start), interval),
             capacity: self.capacity,
+            mean_rate: self.mean_rate,
             sent: self.sent,
             answered: self.answered,
         };

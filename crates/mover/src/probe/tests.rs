@@ -279,6 +279,29 @@ fn capacity_comes_from_the_spacing_of_trains() {
 }
 
 #[test]
+fn probes_that_rested_go_on_at_once_and_count_no_loss() {
+    let responder = responder(Limits::default());
+    let config = ProberConfig { trains: 0, ..ProberConfig::default() };
+    let prober = Prober::start(socket(), responder.address(), TOKEN, config).unwrap();
+    await_measured(&prober, "some echoes", |measured| measured.answered >= 5);
+    prober.rest(true);
+    // Almost two rare probes: without them the silence would count as loss.
+    let rested = Instant::now();
+    while rested.elapsed() < Duration::from_millis(1_900) {
+        assert_eq!(prober.measured().lost, 0, "after {:?}", rested.elapsed());
+        thread::sleep(Duration::from_millis(1));
+    }
+    let sent = prober.measured().sent;
+    prober.rest(false);
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while prober.measured().sent < sent + 50 {
+        assert!(Instant::now() < deadline, "probes are as frequent as before");
+        assert_eq!(prober.measured().lost, 0);
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
 fn both_sides_stop_at_once() {
     let responder = responder(Limits::default());
     let prober = Prober::start(socket(), responder.address(), TOKEN, ProberConfig::default()).unwrap();

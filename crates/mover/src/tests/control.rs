@@ -196,6 +196,38 @@ fn a_silent_sender_wakes_its_receiver_ever_more_rarely() {
 }
 
 #[test]
+fn probes_rest_while_a_transfer_is_silent() {
+    let (responder, prober) = probes();
+    let mut tuner = Tuner::new(PolicyKind::Sobas, BuildOptions::default(), Some(prober));
+    let (_silent, receiving) = pair(&Sockets::default());
+    let late = thread::scope(|scope| {
+        let receiver = scope.spawn(|| {
+            receive(receiving, &mut Writer(io::sink()), &mut tuner, None, &impatient(STALL), |_| {})
+        });
+        thread::sleep(SETTLED);
+        let before = responder.counters().echoes;
+        let error = receiver.join().unwrap();
+        assert!(matches!(error, Err(MoveError::Idle { .. })), "{error:?}");
+        responder.counters().echoes - before
+    });
+    // 1.8 s, in which an active transfer sends 180.
+    assert!((1..12).contains(&late), "{late} probes");
+    assert_eq!(tuner.measured().unwrap().lost, 0);
+}
+
+#[test]
+fn a_limit_that_keeps_a_receiver_waiting_is_no_silence() {
+    // A piece of 4 KiB each half second, which is longer than the idle time.
+    let job = Job { limit: Some(Rate(8_192)), ..impatient(Duration::from_millis(300)) };
+    let (mut sending, receiving) = pair(&Sockets::default());
+    sending.write_all(&pattern(8_192)).unwrap();
+    drop(sending);
+    let mut into = Writer(Vec::new());
+    receive(receiving, &mut into, &mut Tuner::untouched(), None, &job, |_| {}).unwrap();
+    assert!(into.0 == pattern(8_192));
+}
+
+#[test]
 fn a_byte_that_comes_after_silence_is_taken_at_once() {
     let (sending, receiving) = pair(&Sockets::default());
     let (words, heard) = std::sync::mpsc::channel();

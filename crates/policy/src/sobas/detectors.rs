@@ -16,7 +16,8 @@
 //! "almost equal" is the paper's other measure, within 5%, for a rise. For a fall it is 2%: a rate that falls in slow
 //! start has met a loss, and says little of the path. Over five values the slope and its standard error together must
 //! be below the threshold; a worse fit shows nothing. (`published.rs` has what else shows a full path, and why a flat
-//! rate alone does not.)
+//! rate alone does not.) As published the slope of five values decides alone; two are judged as above, because the
+//! paper does not say which increase corresponds to them in slow start.
 //!
 //! All arithmetic is in integers, in the order of operations of the kernel's SOBAS (`crates/bpf/src/bpf/sobas.h`); the
 //! two are equal step by step. Caps keep products in 64 bits: rates up to 2^39 bytes/s, spans up to 2^24 us (16 s),
@@ -136,6 +137,12 @@ impl Series {
         first.is_some_and(|first| flat_rate(&self.readings[first..], mss, rtt))
     }
 
+    /// The same as Prasad 2004 writes it: more than two readings are flat by their slope alone.
+    pub(super) fn is_flat_by_slope(&self, count: usize, mss: Bytes, rtt: Micros) -> bool {
+        let first = self.readings.len().checked_sub(count);
+        first.is_some_and(|first| flat_by_slope(&self.readings[first..], mss, rtt))
+    }
+
     /// Whether the last `count` readings are level, whatever their slope.
     pub(super) fn is_level(&self, count: usize, mss: Bytes) -> bool {
         let first = self.readings.len().checked_sub(count);
@@ -153,6 +160,21 @@ impl Series {
 /// `rtt` is the present round-trip time. Returns false for fewer than two readings, and when a window held less than a
 /// segment.
 pub(super) fn flat_rate(readings: &[Reading], mss: Bytes, rtt: Micros) -> bool {
+    flat(readings, mss, rtt, |readings, mss, rtt| level_rate(readings, mss) && has_no_slope(readings, mss, rtt))
+}
+
+/// Whether `readings` are almost equal as Prasad 2004 writes it: two by their difference, more by their slope alone.
+pub(super) fn flat_by_slope(readings: &[Reading], mss: Bytes, rtt: Micros) -> bool {
+    flat(readings, mss, rtt, has_small_slope)
+}
+
+/// Whether two `readings` are almost equal by their difference, or more by `several`.
+fn flat(
+    readings: &[Reading],
+    mss: Bytes,
+    rtt: Micros,
+    several: impl Fn(&[Reading], Bytes, Micros) -> bool,
+) -> bool {
     let mss = mss.min(LARGEST_SEGMENT);
     if readings.len() < 2 || !readings.iter().all(|reading| holds_a_segment(reading, mss)) {
         return false;
@@ -161,7 +183,7 @@ pub(super) fn flat_rate(readings: &[Reading], mss: Bytes, rtt: Micros) -> bool {
         let rise = (second.rate - first.rate).0;
         return rise * 20 <= second.rate.0 + 20 * one_segment(second, mss) && !falls(first.rate, second, mss);
     }
-    level_rate(readings, mss) && has_no_slope(readings, mss, rtt)
+    several(readings, mss, rtt)
 }
 
 /// Whether all `readings` lie within 5%, and one segment, of their mean; false without readings.
@@ -199,39 +221,61 @@ fn one_segment(reading: &Reading, mss: Bytes) -> u64 {
     mss.0 * MICROS_PER_SECOND / reading.span.0.max(1)
 }
 
-/// Whether the least-squares slope and its standard error together are below half of the growth that half a segment per
-/// round trip per round trip gives.
+/// The least-squares line through readings, and the slope that counts as growth.
 ///
 /// Times are counted in 16ths of a round trip and slopes in 16ths of `(bytes/s) / (T/16)`; in these units the growth is
 /// `mss / (32 * T)`.
+struct Fit {
+    /// Deviations of time and rate from their means, times the number of readings.
+    deviations: Vec<(i64, i64)>,
+    variance: i64,
+    product: i64,
+    /// The slope without its sign.
+    steep: u64,
+    /// Half of the growth that half a segment per round trip per round trip gives; below 2^32.
+    growth: u64,
+}
+
+impl Fit {
+    /// Returns `None` if all readings have the same time.
+    fn new(readings: &[Reading], mss: Bytes, rtt: Micros) -> Option<Self> {
+        const LATEST: u64 = 1 << 14;
+        const LONG_AGO: u64 = 1 << 40;
+        let rtt = rtt.clamp(Micros(1), LONGEST).0;
+        let (n, sum) = (readings.len() as i64, sum(readings));
+        let time = |r: &Reading| (r.at.since(readings[0].at).0.min(LONG_AGO) * 16 / rtt).min(LATEST) as i64;
+        let times: i64 = readings.iter().map(time).sum();
+        let largest = readings.iter().map(|r| (n as u64 * r.rate.0).abs_diff(sum)).max().unwrap_or(0);
+        let shift = shift_to_24_bits(largest);
+        let rate = |r: &Reading| (n * r.rate.0 as i64 - sum as i64) >> shift;
+        let deviations: Vec<_> = readings.iter().map(|r| (n * time(r) - times, rate(r))).collect();
+        let variance: i64 = deviations.iter().map(|(t, _)| t * t).sum();
+        let product: i64 = deviations.iter().map(|(t, r)| t * r).sum();
+        if variance == 0 {
+            return None;
+        }
+        let steep = product.unsigned_abs() * 16 / variance as u64;
+        // Kept below 2^32, because it is squared.
+        let growth = ((mss.0 * MICROS_PER_SECOND / 4 / rtt) >> shift).min(u32::MAX.into());
+        Some(Self { deviations, variance, product, steep, growth })
+    }
+}
+
+/// Whether the least-squares slope is below half of the growth that half a segment per round trip per round trip gives.
+fn has_small_slope(readings: &[Reading], mss: Bytes, rtt: Micros) -> bool {
+    Fit::new(readings, mss, rtt).is_some_and(|fit| fit.steep < fit.growth)
+}
+
+/// Whether the least-squares slope and its standard error together are below that.
 fn has_no_slope(readings: &[Reading], mss: Bytes, rtt: Micros) -> bool {
-    const LATEST: u64 = 1 << 14;
-    const LONG_AGO: u64 = 1 << 40;
-    let rtt = rtt.clamp(Micros(1), LONGEST).0;
-    let (n, sum) = (readings.len() as i64, sum(readings));
-    let time = |r: &Reading| (r.at.since(readings[0].at).0.min(LONG_AGO) * 16 / rtt).min(LATEST) as i64;
-    let times: i64 = readings.iter().map(time).sum();
-    let largest = readings.iter().map(|r| (n as u64 * r.rate.0).abs_diff(sum)).max().unwrap_or(0);
-    let shift = shift_to_24_bits(largest);
-    // Deviations from the means, times the number of readings.
-    let rate = |r: &Reading| (n * r.rate.0 as i64 - sum as i64) >> shift;
-    let deviations = || readings.iter().map(|r| (n * time(r) - times, rate(r)));
-    let variance: i64 = deviations().map(|(t, _)| t * t).sum();
-    let product: i64 = deviations().map(|(t, r)| t * r).sum();
-    if variance == 0 {
-        return false;
-    }
-    let steep = product.unsigned_abs() * 16 / variance as u64;
-    // Kept below 2^32, because it is squared.
-    let growth = ((mss.0 * MICROS_PER_SECOND / 4 / rtt) >> shift).min(u32::MAX.into());
-    if steep >= growth {
-        return false;
-    }
-    let slope = steep as i64 * product.signum();
-    let residual: i64 = deviations().map(|(t, r)| r - ((slope * t) >> 4)).map(|off| off * off).sum();
+    let Some(fit) = Fit::new(readings, mss, rtt).filter(|fit| fit.steep < fit.growth) else { return false };
+    let slope = fit.steep as i64 * fit.product.signum();
+    let off = |(t, r): &(i64, i64)| r - ((slope * t) >> 4);
+    let residual: i64 = fit.deviations.iter().map(off).map(|off| off * off).sum();
     // slope + error < growth / 2, squared; both sides in 256ths.
-    let room = growth - steep;
-    ((residual * 256 / ((n - 2) * variance)) as u64) < room * room
+    let room = fit.growth - fit.steep;
+    let n = readings.len() as i64;
+    ((residual * 256 / ((n - 2) * fit.variance)) as u64) < room * room
 }
 
 /// Returns the shift that brings the largest deviation below 24 bits; at most 20.

@@ -22,6 +22,8 @@
 //! says nothing of the path. On the way to 4 the readings are forgotten, so in 4 all five are taken while `S` grows,
 //! and a rate that is flat *then* is the path's. `published.rs` has the further conditions that we put on a flat rate.
 //!
+//! [`Config::published`] is the paper's rule without these conditions, for comparing.
+//!
 //! Three options are ours, all off by default. *continuous* keeps watching after the decision and starts anew when the
 //! path has changed. *pacing* (`paced.rs`) limits the sender's rate as well as its window, and always keeps watching.
 //! *unloaded_rtt* is for a `T` that never contains a queue. Continuous with an unloaded `T` and without an estimate is
@@ -63,7 +65,8 @@ const SMALLEST_WINDOW_SEGMENTS: u64 = 2;
 /// one does. 100 probes at one per 10 ms remember a second, so a burst of our own losses is forgotten by then.
 const PATIENCE: Micros = Micros::from_secs(2);
 
-/// Parameters of SOBAS. The default is SOBAS as published, with no upper bound of its own.
+/// Parameters of SOBAS. The default has the transitions of Prasad 2004 with our conditions on a flat rate, and no upper
+/// bound of its own; [`Config::published`] is the paper's rule alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Limits the sender's rate as well as its window (ours; see `docs/algorithms/sobas.md`).
@@ -75,6 +78,9 @@ pub struct Config {
     /// shows in it, and only the rate reveals a full path (ours; the kernel's form). Not to be combined with `pacing`,
     /// which needs to see queues.
     pub unloaded_rtt: bool,
+    /// A flat rate or a const-rate-drop decides by itself, and five values are flat by their slope alone: Prasad 2004
+    /// without our conditions (`published.rs`).
+    pub flat_alone: bool,
     /// The "maximum" of Prasad 2004: the limit on a congested path; [`Bytes::MAX`]: no limit.
     pub max_window: Bytes,
     /// Payload of a full TCP segment over payload of the train packets, which fill the same frame: 1,448 of 1,472 for
@@ -89,9 +95,19 @@ impl Default for Config {
             pacing: false,
             continuous: false,
             unloaded_rtt: false,
+            flat_alone: false,
             max_window: Bytes::MAX,
             payload_ratio: (1_448, 1_472),
         }
+    }
+}
+
+impl Config {
+    /// SOBAS as published: `S = 1.2 * C' * T` with the packet trains' rate as it is, one decision, no pacing, and none
+    /// of our conditions.
+    #[must_use]
+    pub fn published() -> Self {
+        Self { flat_alone: true, payload_ratio: (1, 1), ..Self::default() }
     }
 }
 

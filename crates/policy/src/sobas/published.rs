@@ -1,4 +1,4 @@
-//! SOBAS as published: the transitions of Prasad 2004, figure 8, and the watch after a decision.
+//! The transitions of Prasad 2004, figure 8, and the watch after a decision.
 //!
 //! Where the figure leaves a choice, ours is:
 //! - *buffer-limited* means `R * T >= 0.9 * S`, or within two segments of `S`. (`S` starts at `1.2 * C' * T`, so a path
@@ -19,6 +19,9 @@
 //! - while a queue stands, five readings within 5% are flat whatever their slope, because only the path then holds the
 //!   rate;
 //! - a slow start whose rate is flat without that has ended in a loss: state 3 follows.
+//!
+//! With [`Config::flat_alone`](super::Config::flat_alone) these three do not apply, and five readings are flat by their
+//! slope alone: the paper's rule as written. The choices above remain, because the paper needs some choice there.
 
 use super::detectors::{LONGEST, falls};
 use super::{Sobas, State, View};
@@ -110,9 +113,14 @@ impl Sobas {
     /// Enters state 5 if either signature shows, or 3 if slow start has ended for another reason; true if so.
     fn step_to_final(&mut self, view: &View, flat: usize) -> bool {
         let dropped = self.dropped();
-        let queues = !self.config.unloaded_rtt && self.path.stands(flat);
+        let alone = self.config.flat_alone;
+        let queues = !alone && !self.config.unloaded_rtt && self.path.stands(flat);
         let level = queues && flat == FLAT_LATER && self.series.is_level(flat, view.mss);
-        let flat = self.series.is_flat(flat, view.mss, view.rtt);
+        let flat = if alone {
+            self.series.is_flat_by_slope(flat, view.mss, view.rtt)
+        } else {
+            self.series.is_flat(flat, view.mss, view.rtt)
+        };
         if let Some(rate) = dropped {
             self.decide(rate, view);
         } else if level || flat && (queues || self.could_be_full(view.reading.rate)) {
@@ -130,10 +138,10 @@ impl Sobas {
         self.series.dropped_from_constant().filter(|rate| self.could_be_full(*rate))
     }
 
-    /// Whether the rate is near the largest rate and near the estimate.
+    /// Whether the rate is near the largest rate and near the estimate; as published any rate may be the path's.
     fn could_be_full(&self, rate: Rate) -> bool {
         let near = |(part, of), largest: Rate| rate.0 * of >= largest.0 * part;
-        near(NEAR_LARGEST, self.peak) && near(NEAR_ESTIMATE, self.estimate)
+        self.config.flat_alone || near(NEAR_LARGEST, self.peak) && near(NEAR_ESTIMATE, self.estimate)
     }
 
     fn recover(&mut self) {

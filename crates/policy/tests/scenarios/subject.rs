@@ -20,6 +20,7 @@ pub(crate) const FIXED: Subject = Subject::of(PolicyKind::Fixed(Bytes(64 << 10))
 pub(crate) const DRS: Subject = Subject::of(PolicyKind::Drs);
 pub(crate) const SABT: Subject = Subject::of(PolicyKind::Sabt);
 pub(crate) const SOBAS: Subject = Subject::of(PolicyKind::Sobas);
+pub(crate) const SOBAS_PUBLISHED: Subject = Subject::of(PolicyKind::SobasPublished);
 /// `fit` at the sender alone.
 pub(crate) const FIT: Subject = Subject::of(PolicyKind::Fit).with(Variant::AtSender);
 /// `fit` at the sender alone, with samples as user space takes them.
@@ -87,7 +88,7 @@ impl Subject {
     /// Returns every policy, and the variants that make sense on any path.
     pub(crate) fn all() -> Vec<Self> {
         let plain = PolicyKind::ALL.into_iter().map(Self::of);
-        let variants = [SABT.with(Variant::Published), SOBAS.with(Variant::Paced)];
+        let variants = [SABT.with(Variant::Published), SOBAS_PUBLISHED, SOBAS.with(Variant::Paced)];
         let engine = [PolicyKind::Eq, PolicyKind::Abt, PolicyKind::Sabt, PolicyKind::Drs, PolicyKind::Sobas];
         let engine = engine.map(|kind| Self::of(kind).with(Variant::Engine));
         let plain = plain.filter(|subject| subject.kind != PolicyKind::Fit && !subject.kind.is_published());
@@ -97,6 +98,7 @@ impl Subject {
     pub(crate) fn name(self) -> String {
         let name = match self.kind {
             PolicyKind::Fixed(Bytes(size)) => format!("fixed:{}KiB", size >> 10),
+            PolicyKind::SobasPublished => "sobas as published".to_owned(),
             kind => kind.to_string(),
         };
         let suffix = match self.variant {
@@ -117,7 +119,7 @@ impl Subject {
 
     /// Whether the subject measures the path beside the connection.
     pub(crate) fn probes(self) -> bool {
-        self.kind == PolicyKind::Sobas && self.variant != Variant::Engine
+        self.kind.probes() && self.variant != Variant::Engine
     }
 
     /// Whether the sender is sampled at every acknowledgement, not only once per round trip.

@@ -1,8 +1,9 @@
 //! Every transition of figure 8 by name, and the detectors on noisy series.
 
 mod paced;
+mod published;
 
-use super::detectors::{const_rate_drop, flat_rate};
+use super::detectors::{const_rate_drop, flat_by_slope, flat_rate};
 use super::*;
 use crate::policy::Policy;
 use proptest::prelude::*;
@@ -60,7 +61,7 @@ impl Rig {
     }
 }
 
-fn published() -> Config {
+fn unpaced() -> Config {
     Config::default()
 }
 
@@ -74,7 +75,7 @@ fn near(value: Bytes, expected: u64, percent: u64) -> bool {
 
 #[test]
 fn estimating_to_slow_start_when_the_capacity_is_known() {
-    let mut rig = Rig::new(published());
+    let mut rig = Rig::new(unpaced());
     assert_eq!(rig.sobas.observe(&rig.sample, rig.now).receive_window, Some(Bytes::MAX));
     assert_eq!(rig.sobas.state(), State::Estimating);
     rig.sample.capacity = Rate::from_bits_per_sec(100_000_000);
@@ -86,7 +87,7 @@ fn estimating_to_slow_start_when_the_capacity_is_known() {
 
 #[test]
 fn estimating_to_slow_start_without_a_capacity_when_data_arrive() {
-    let mut rig = Rig::started(published(), 0.0);
+    let mut rig = Rig::started(unpaced(), 0.0);
     assert_eq!(rig.sobas.window(), Bytes::MAX);
     rig.sample.capacity = Rate::from_bits_per_sec(100_000_000);
     rig.receive(MSS as f64, 1);
@@ -95,7 +96,7 @@ fn estimating_to_slow_start_without_a_capacity_when_data_arrive() {
 
 #[test]
 fn nothing_is_decided_before_a_round_trip_time_is_known() {
-    let mut sobas = Sobas::new(published());
+    let mut sobas = Sobas::new(unpaced());
     let sample = Sample { bytes_received: Bytes(1 << 20), capacity: Rate(1 << 20), ..Sample::default() };
     for second in 0..10 {
         assert_eq!(sobas.observe(&sample, Micros::from_secs(second)).receive_window, Some(Bytes::MAX));
@@ -105,7 +106,7 @@ fn nothing_is_decided_before_a_round_trip_time_is_known() {
 
 #[test]
 fn slow_start_to_recovery_on_a_rate_drop() {
-    let mut rig = Rig::started(published(), FULL);
+    let mut rig = Rig::started(unpaced(), FULL);
     let state = rig.windows(&[FULL * 0.1, FULL * 0.4, FULL * 0.2]);
     assert_eq!(state, State::Recovery);
     assert!(near(rig.sobas.window(), held(1.2 * FULL), 1), "the limit stays");
@@ -113,13 +114,13 @@ fn slow_start_to_recovery_on_a_rate_drop() {
 
 #[test]
 fn slow_start_to_recovery_on_a_small_drop_too() {
-    let mut rig = Rig::started(published(), FULL);
+    let mut rig = Rig::started(unpaced(), FULL);
     assert_eq!(rig.windows(&[FULL * 0.1, FULL * 0.5, FULL * 0.46]), State::Recovery);
 }
 
 #[test]
 fn slow_start_to_buffer_limited_when_the_window_is_full() {
-    let mut rig = Rig::started(published(), FULL / 4.0);
+    let mut rig = Rig::started(unpaced(), FULL / 4.0);
     let before = rig.sobas.window();
     assert_eq!(rig.windows(&[FULL * 0.1, FULL * 0.3]), State::BufferLimited);
     assert_eq!(rig.sobas.window(), before + Bytes(MSS));
@@ -127,14 +128,14 @@ fn slow_start_to_buffer_limited_when_the_window_is_full() {
 
 #[test]
 fn recovery_to_buffer_limited_when_the_window_is_full() {
-    let mut rig = Rig::started(published(), FULL);
+    let mut rig = Rig::started(unpaced(), FULL);
     assert_eq!(rig.windows(&[FULL * 0.5, FULL * 0.3]), State::Recovery);
     assert_eq!(rig.windows(&[FULL * 1.15]), State::BufferLimited);
 }
 
 #[test]
 fn buffer_limited_grows_by_a_segment_per_round_trip() {
-    let mut rig = Rig::started(published(), FULL / 4.0);
+    let mut rig = Rig::started(unpaced(), FULL / 4.0);
     rig.windows(&[FULL * 0.3]);
     let before = rig.sobas.window();
     rig.receive(FULL * 0.3, 200);
@@ -143,7 +144,7 @@ fn buffer_limited_grows_by_a_segment_per_round_trip() {
 
 #[test]
 fn slow_start_to_final_on_two_flat_rates() {
-    let mut rig = Rig::started(published(), FULL * 1.5);
+    let mut rig = Rig::started(unpaced(), FULL * 1.5);
     assert_eq!(rig.windows(&[FULL * 0.25, FULL * 0.8, FULL]), State::SlowStart);
     assert_eq!(rig.windows(&[FULL]), State::Final);
     assert!(near(rig.sobas.window(), held(FULL), 1), "S = R * T");
@@ -151,7 +152,7 @@ fn slow_start_to_final_on_two_flat_rates() {
 
 #[test]
 fn recovery_to_final_on_five_flat_rates() {
-    let mut rig = Rig::started(published(), FULL * 1.5);
+    let mut rig = Rig::started(unpaced(), FULL * 1.5);
     assert_eq!(rig.windows(&[FULL, FULL * 0.5]), State::Recovery);
     assert_eq!(rig.windows(&[FULL * 0.9; 4]), State::Recovery, "four are not enough");
     assert_eq!(rig.windows(&[FULL * 0.9]), State::Final);
@@ -161,10 +162,10 @@ fn recovery_to_final_on_five_flat_rates() {
 #[test]
 fn slow_start_to_recovery_on_two_flat_rates_far_below_the_estimate() {
     // A loss at a quarter of the path: one window has the last burst, the next what it made the sender send.
-    let mut rig = Rig::started(published(), FULL);
+    let mut rig = Rig::started(unpaced(), FULL);
     assert_eq!(rig.windows(&[FULL * 0.05, FULL * 0.2, FULL * 0.2]), State::Recovery);
     // With a queue the same rates are the path's.
-    let mut rig = Rig::started(published(), FULL);
+    let mut rig = Rig::started(unpaced(), FULL);
     rig.windows(&[FULL * 0.05]);
     rig.set_rtt(44);
     assert_eq!(rig.windows(&[FULL * 0.2, FULL * 0.2]), State::Final);
@@ -172,7 +173,7 @@ fn slow_start_to_recovery_on_two_flat_rates_far_below_the_estimate() {
 
 #[test]
 fn recovery_is_not_over_while_the_rate_is_flat_far_below_the_largest() {
-    let mut rig = Rig::started(published(), FULL * 1.5);
+    let mut rig = Rig::started(unpaced(), FULL * 1.5);
     assert_eq!(rig.windows(&[FULL, FULL * 0.5]), State::Recovery);
     assert_eq!(rig.windows(&[FULL * 0.5; 20]), State::Recovery, "no queue: the sender is what limits");
     assert_eq!(
@@ -185,7 +186,7 @@ fn recovery_is_not_over_while_the_rate_is_flat_far_below_the_largest() {
 #[test]
 fn recovery_to_final_on_five_noisy_rates_while_a_queue_stands() {
     let noisy = [0.92, 0.89, 0.91, 0.88, 0.9].map(|part| part * FULL);
-    let mut rig = Rig::started(published(), FULL * 1.5);
+    let mut rig = Rig::started(unpaced(), FULL * 1.5);
     rig.windows(&[FULL, FULL * 0.5]);
     assert_eq!(rig.windows(&noisy), State::Recovery, "the slope is lost in the noise");
     rig.set_rtt(44);
@@ -194,7 +195,7 @@ fn recovery_to_final_on_five_noisy_rates_while_a_queue_stands() {
 
 #[test]
 fn recovery_to_final_on_a_const_rate_drop() {
-    let mut rig = Rig::started(published(), FULL * 1.5);
+    let mut rig = Rig::started(unpaced(), FULL * 1.5);
     rig.windows(&[FULL, FULL * 0.5]);
     assert_eq!(rig.windows(&[FULL * 0.9, FULL * 0.92]), State::Recovery);
     assert_eq!(rig.windows(&[FULL * 0.6]), State::Final);
@@ -203,7 +204,7 @@ fn recovery_to_final_on_a_const_rate_drop() {
 
 #[test]
 fn buffer_limited_to_final_on_five_flat_rates() {
-    let mut rig = Rig::started(published(), FULL);
+    let mut rig = Rig::started(unpaced(), FULL);
     rig.set_rtt(48);
     assert_eq!(rig.windows(&[FULL]), State::BufferLimited, "full and queueing looks limited first");
     assert_eq!(rig.windows(&[FULL; 4]), State::BufferLimited);
@@ -212,7 +213,7 @@ fn buffer_limited_to_final_on_five_flat_rates() {
 
 #[test]
 fn buffer_limited_to_final_on_a_const_rate_drop() {
-    let mut rig = Rig::started(published(), FULL / 2.0);
+    let mut rig = Rig::started(unpaced(), FULL / 2.0);
     rig.windows(&[FULL * 0.6]);
     assert_eq!(rig.windows(&[FULL * 0.6, FULL * 0.62, FULL * 0.4]), State::Final);
     assert!(near(rig.sobas.window(), held(FULL * 0.62), 1));
@@ -221,7 +222,7 @@ fn buffer_limited_to_final_on_a_const_rate_drop() {
 #[test]
 fn buffer_limited_is_not_flat_while_the_window_grows() {
     // The rate follows the window: a segment per round trip per round trip.
-    let mut rig = Rig::started(published(), FULL / 4.0);
+    let mut rig = Rig::started(unpaced(), FULL / 4.0);
     rig.windows(&[FULL * 0.3]);
     for _ in 0..60 {
         let rate = rig.sobas.window().0 as f64 / 0.04;
@@ -230,7 +231,7 @@ fn buffer_limited_is_not_flat_while_the_window_grows() {
 }
 
 fn congested_in(prepare: impl FnOnce(&mut Rig) -> State, expected: State) {
-    let mut rig = Rig::started(published(), FULL * 1.5);
+    let mut rig = Rig::started(unpaced(), FULL * 1.5);
     assert_eq!(prepare(&mut rig), expected);
     rig.sample.probes_lost = 1;
     assert_eq!(rig.windows(&[FULL * 0.3]), expected, "one lost probe is not congestion");
@@ -260,7 +261,7 @@ fn buffer_limited_to_congested_when_probes_are_lost() {
 
 #[test]
 fn final_stays_whatever_comes() {
-    let mut rig = Rig::started(published(), FULL * 1.5);
+    let mut rig = Rig::started(unpaced(), FULL * 1.5);
     assert_eq!(rig.windows(&[FULL, FULL]), State::Final);
     let window = rig.sobas.window();
     rig.sample.probes_lost = 50;
@@ -271,13 +272,13 @@ fn final_stays_whatever_comes() {
 
 #[test]
 fn no_data_is_not_a_flat_rate() {
-    let mut rig = Rig::started(published(), FULL);
+    let mut rig = Rig::started(unpaced(), FULL);
     assert_eq!(rig.windows(&[0.0; 12]), State::SlowStart);
 }
 
 #[test]
 fn continuous_starts_anew_when_the_path_has_changed() {
-    let mut rig = Rig::started(Config { continuous: true, ..published() }, FULL * 1.5);
+    let mut rig = Rig::started(Config { continuous: true, ..unpaced() }, FULL * 1.5);
     assert_eq!(rig.windows(&[FULL, FULL]), State::Final);
     assert_eq!(rig.windows(&[FULL * 0.5; 3]), State::Final, "a host may pause");
     assert_eq!(rig.windows(&[FULL * 0.5]), State::Recovery);
@@ -287,7 +288,7 @@ fn continuous_starts_anew_when_the_path_has_changed() {
 
 #[test]
 fn continuous_tries_again_and_keeps_the_limit_if_nothing_was_gained() {
-    let mut rig = Rig::started(Config { continuous: true, ..published() }, FULL * 1.5);
+    let mut rig = Rig::started(Config { continuous: true, ..unpaced() }, FULL * 1.5);
     rig.windows(&[FULL, FULL]);
     let window = rig.sobas.window();
     while rig.sobas.state() == State::Final {
@@ -302,7 +303,7 @@ fn continuous_tries_again_and_keeps_the_limit_if_nothing_was_gained() {
 
 #[test]
 fn continuous_leaves_congested_when_the_probes_come_back() {
-    let mut rig = Rig::started(Config { continuous: true, ..published() }, FULL);
+    let mut rig = Rig::started(Config { continuous: true, ..unpaced() }, FULL);
     rig.sample.probes_lost = 9;
     assert_eq!(rig.windows(&[FULL * 0.2]), State::Congested);
     rig.sample.probes_lost = 0;
@@ -360,14 +361,19 @@ proptest! {
             series(0.0, 0.0, &noise)
         };
         let (one, scaled) = (at(1.0), at(factor as f64));
-        prop_assert_eq!(flat_rate(&one, Bytes(MSS), RTT), flat_rate(&scaled, Bytes(MSS * factor), RTT));
+        for flat in [flat_rate, flat_by_slope] {
+            prop_assert_eq!(flat(&one, Bytes(MSS), RTT), flat(&scaled, Bytes(MSS * factor), RTT));
+        }
         prop_assert_eq!(const_rate_drop(&one).is_some(), const_rate_drop(&scaled).is_some());
     }
 }
 
 #[test]
-fn a_zigzag_is_not_flat() {
-    assert!(!flat_rate(&series(500.0, 0.0, &[0.0, 60.0, 0.0, 60.0, 0.0]), Bytes(MSS), RTT));
+fn a_zigzag_is_not_flat_but_has_no_slope() {
+    let zigzag = series(500.0, 0.0, &[0.0, 60.0, 0.0, 60.0, 0.0]);
+    assert!(!flat_rate(&zigzag, Bytes(MSS), RTT));
+    assert!(flat_by_slope(&zigzag, Bytes(MSS), RTT));
+    assert!(!flat_by_slope(&series(500.0, 2.0, &[0.0; 5]), Bytes(MSS), RTT), "congestion avoidance");
 }
 
 #[test]

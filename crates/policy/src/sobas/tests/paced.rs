@@ -208,7 +208,7 @@ fn paced_lifts_the_limit_on_a_path_that_stays_congested() {
 }
 
 #[test]
-fn published_never_paces() {
-    let mut rig = Rig::started(published(), FULL);
+fn without_pacing_the_rate_is_never_limited() {
+    let mut rig = Rig::started(unpaced(), FULL);
     assert_eq!(rig.receive(FULL, 2_000).pacing, None);
 }
