@@ -20,6 +20,10 @@ use crate::testbed::Hosts;
 const SERVER_PATIENCE: Duration = Duration::from_secs(10);
 /// Time between two checks of whether the server listens.
 const SERVER_POLL: Duration = Duration::from_millis(10);
+/// Time that a client's output has to end after the clients; then the programs that they left running are ended.
+const OUTPUT_PATIENCE: Duration = Duration::from_millis(500);
+/// Time between two checks of whether the output has ended.
+const OUTPUT_POLL: Duration = Duration::from_millis(10);
 /// Time between two checks of whether the emulator still runs.
 const PUMP_POLL: Duration = Duration::from_millis(500);
 /// Most of the client's output that is kept, for its JSON, in bytes.
@@ -67,9 +71,7 @@ pub enum CommandError {
     #[error("client command {0:?} was not found on this machine")]
     ClientNotFound(String),
     /// The client did not end in time.
-    #[error(
-        "client command {command:?} did not end within {seconds} s and was killed: give it more with --timeout{words}"
-    )]
+    #[error("client command {command:?} did not end within {seconds} s and was killed{words}")]
     Timeout {
         /// The command.
         command: String,
@@ -175,9 +177,8 @@ impl Programs {
         if status.code() == Some(STATUS_NOT_FOUND) {
             return Err(CommandError::ClientNotFound(clients[failed].1.to_owned()));
         }
-        let outputs: Vec<Vec<u8>> =
-            outputs.into_iter().map(|output| output.join().unwrap_or_default()).collect();
-        let stdout = outputs.into_iter().next().unwrap_or_default();
+        self.await_outputs(&outputs, hosts, &events)?;
+        let stdout = outputs.into_iter().next().and_then(|output| output.join().ok()).unwrap_or_default();
         let server_output = if status.success() { String::new() } else { last_lines(&servers, LINES_SHOWN) };
         Ok(Outcome { status: exit_code(status), seconds, stdout, server_output })
     }
@@ -225,6 +226,31 @@ impl Programs {
                 Err(RecvTimeoutError::Timeout) => {}
             }
         }
+    }
+
+    /// Waits until the clients' output has ended. A program that a client left running may hold it open, so the programs on
+    /// the clients' hosts are ended if they do so; then only a slow reader of standard output is waited for.
+    fn await_outputs(
+        &self,
+        outputs: &[thread::JoinHandle<Vec<u8>>],
+        hosts: &[Hosts],
+        events: &Receiver<Event>,
+    ) -> Result<(), CommandError> {
+        let ended = Instant::now();
+        let mut are_left = true;
+        while !outputs.iter().all(thread::JoinHandle::is_finished) {
+            if are_left && ended.elapsed() >= OUTPUT_PATIENCE {
+                for Hosts { a, .. } in self.clients().iter().filter_map(|(path, _)| hosts.get(*path)) {
+                    a.end_programs();
+                    a.kill_programs();
+                }
+                are_left = false;
+            }
+            if let Ok(Event::Signal(signal)) = events.recv_timeout(OUTPUT_POLL) {
+                return Err(CommandError::Interrupted(signal));
+            }
+        }
+        Ok(())
     }
 
     /// Waits until enough sockets listen on the server's host; returns an error if the server fails or does not listen.

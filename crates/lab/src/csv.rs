@@ -192,7 +192,7 @@ mod tests {
         assert!(lines[0].ends_with(",rtt_s"), "{}", lines[0]);
         assert_eq!(
             lines[1..],
-            ["made-up,one,abt & <b>,2,0.1,,,,,,,,,", "made-up,one,abt & <b>,2,0.2,,,2000,,,,,,"]
+            ["made-up,one,abt & <b>,2,0.1,,,,,,,,,,", "made-up,one,abt & <b>,2,0.2,,,2000,,,,,,,"]
         );
         assert_eq!(over_time(&[result()]).unwrap().lines().count(), 1);
     }

@@ -75,6 +75,9 @@ const END: &str = "kill -s TERM -- -1; tries=0; while [ $tries -lt 500 ]; do ali
     *') Z '*) ;; *) alive=$((alive + 1)) ;; esac; done; \
     [ $alive -le 2 ] && exit; sleep 0.01; tries=$((tries + 1)); done";
 
+/// Script that kills all processes except process 1 and its own shell (kill(2): -1 spares the caller).
+const KILL: &str = "kill -s KILL -- -1";
+
 impl Host {
     /// Makes a host with an empty network (its loopback is up).
     ///
@@ -166,13 +169,22 @@ impl Host {
         })
     }
 
-    /// Asks every program on this host to end, and gives them two seconds to clean up. Dropping the host kills those
+    /// Asks every program on this host to end, and gives them five seconds to clean up. Dropping the host kills those
     /// that remain.
     pub fn end_programs(&self) {
-        let asked = self.spawn(Command::new("sh").args(["-c", END]).stderr(Stdio::null()));
+        self.tell_programs(END);
+    }
+
+    /// Kills every program on this host except process 1.
+    pub fn kill_programs(&self) {
+        self.tell_programs(KILL);
+    }
+
+    fn tell_programs(&self, script: &str) {
+        let told = self.spawn(Command::new("sh").args(["-c", script]).stderr(Stdio::null()));
         // A host that no longer exists has no programs.
         let _gone =
-            asked.and_then(|mut sh| sh.wait().map_err(|source| HostError::Enter { host: self.name, source }));
+            told.and_then(|mut sh| sh.wait().map_err(|source| HostError::Enter { host: self.name, source }));
     }
 
     /// Runs iproute2's `ip` with these commands (one per line) in the host's network.

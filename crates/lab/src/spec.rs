@@ -1,6 +1,7 @@
 //! A path as described by the user: `--rate 100mbit --rtt 40ms --queue bdp/8`.
 //!
-//! Both directions get the same rate, half the RTT as delay, and each its own queue and losses.
+//! Both directions get the same rate unless the way to host B has one of its own, half the RTT as delay, and each its own
+//! queue and losses.
 
 use std::str::FromStr;
 
@@ -157,7 +158,7 @@ pub struct PathSpec {
     pub rate: Option<BitRate>,
     /// Round-trip time of the path's own link when idle.
     pub rtt: Nanos,
-    /// The link's queue, in each direction; `None`: one BDP.
+    /// The link's queue, in each direction; `None`: one BDP. The BDP is that of the direction's rate.
     pub queue: Option<QueueSize>,
     /// Uses a token bucket of the queue's size instead of a queue, in each direction: it drops excess packets and
     /// delays none.
@@ -217,13 +218,28 @@ impl Default for PathSpec {
 }
 
 impl PathSpec {
-    /// Returns the bytes on the wire that fill the path: rate x RTT over all its links. `None` without a rate.
+    /// Returns the path as packets from host A to host B meet it: rates and traces are those of that direction. The path
+    /// itself is as packets from host B to host A meet it.
+    #[must_use]
+    pub fn a_to_b(&self) -> Self {
+        let link = |link: &SharedLink| SharedLink { name: link.name.clone(), spec: link.spec.a_to_b() };
+        Self {
+            rate: self.rate_a_to_b.or(self.rate),
+            rate_a_to_b: None,
+            trace: self.trace_a_to_b.clone().or_else(|| self.trace.clone()),
+            trace_a_to_b: None,
+            links: self.links.iter().map(link).collect(),
+            ..self.clone()
+        }
+    }
+
+    /// Returns the bytes on the wire that fill the path towards host A: rate x RTT over all its links. `None` without a rate.
     #[must_use]
     pub fn bdp(&self) -> Option<u64> {
         self.tight_rate().map(|rate| rate.bytes_over(self.whole_rtt()))
     }
 
-    /// Returns the rate of the slowest of its links; `None`: none has a rate.
+    /// Returns the rate of the slowest of its links towards host A; `None`: none has a rate.
     #[must_use]
     pub fn tight_rate(&self) -> Option<BitRate> {
         self.own_and_shared().filter_map(|link| link.rate).min()
@@ -239,7 +255,7 @@ impl PathSpec {
         std::iter::once(self).chain(self.links.iter().map(|link| &link.spec))
     }
 
-    /// Returns the size of the queue as the link counts it.
+    /// Returns the size of the queue towards host A as the link counts it.
     ///
     /// # Errors
     /// [`SpecError`] when the queue needs a rate that is not given, or holds no packet.
@@ -260,9 +276,15 @@ impl PathSpec {
         }
     }
 
-    /// Returns how long the own link takes to empty a full queue; `None` when nothing can queue.
+    /// Returns how long the own link takes to empty a full queue, in the direction that takes less; `None` when nothing can
+    /// queue.
     #[must_use]
     pub fn queue_drain_time(&self) -> Option<Nanos> {
+        [self.drain_time(), self.a_to_b().drain_time()].into_iter().flatten().min()
+    }
+
+    /// Returns how long the own link takes to empty a full queue towards host A.
+    fn drain_time(&self) -> Option<Nanos> {
         let rate = self.rate?;
         let bytes = match self.queue_limit().ok()? {
             QueueLimit::Unlimited => return None,
@@ -287,6 +309,7 @@ impl PathSpec {
         if self.whole_rtt() > MAX_RTT {
             return Err(SpecError::Rtt);
         }
+        let there = self.a_to_b();
         let config = DirectionConfig {
             rate: self.rate,
             jitter: self.jitter,
@@ -298,13 +321,14 @@ impl PathSpec {
             trace: self.trace.clone(),
             ..DirectionConfig::default()
         };
-        let there = Nanos(self.rtt.0 / 2);
-        let back = Nanos(self.rtt.0 - there.0);
+        let delay = Nanos(self.rtt.0 / 2);
+        let back = Nanos(self.rtt.0 - delay.0);
         let a_to_b = DirectionConfig {
-            rate: self.rate_a_to_b.or(self.rate),
-            delay: there,
+            rate: there.rate,
+            queue: there.queue_limit()?,
+            delay,
             cross: self.cross_a_to_b,
-            trace: self.trace_a_to_b.clone().or_else(|| self.trace.clone()),
+            trace: there.trace,
             ..config.clone()
         };
         let b_to_a = DirectionConfig { delay: back, cross: self.cross_b_to_a, ..config };
@@ -315,6 +339,8 @@ impl PathSpec {
 
 #[cfg(test)]
 mod tests {
+    use bufwise_link::Fate;
+
     use super::*;
 
     fn spec() -> PathSpec {
@@ -327,6 +353,33 @@ mod tests {
         assert_eq!(spec().bdp(), Some(500_000));
         assert_eq!(spec().queue_drain_time(), Some(Nanos::from_millis(40)));
         assert_eq!(PathSpec::default().queue_limit().unwrap(), QueueLimit::Unlimited);
+    }
+
+    #[test]
+    fn each_direction_has_the_queue_of_its_own_rate() {
+        let slow = PathSpec { rate_a_to_b: Some(BitRate(50_000_000)), ..spec() };
+        // Of a thousand full packets at once a queue takes as many as it holds.
+        let taken = |mut way: Direction| {
+            let fates = (0..1_000).map(|_| way.offer(Nanos(0), u32::from(DEFAULT_MTU)));
+            fates.filter(|fate| matches!(fate, Fate::Deliver { .. })).count() as u64
+        };
+        let queues = |spec: &PathSpec| {
+            let (a_to_b, b_to_a) = spec.directions().unwrap();
+            [taken(a_to_b), taken(b_to_a)]
+        };
+        let bytes = |there: u64, back: u64| [there / 1_514, back / 1_514];
+        assert_eq!(queues(&slow), bytes(250_000, 500_000));
+        let half = PathSpec { queue: "bdp/2".parse().ok(), ..slow.clone() };
+        assert_eq!(queues(&half), bytes(125_000, 250_000));
+        let time = PathSpec { queue: "10ms".parse().ok(), ..slow.clone() };
+        assert_eq!(queues(&time), bytes(62_500, 125_000));
+        // The slow direction takes as long to empty its queue as the other one.
+        assert_eq!(half.queue_drain_time(), Some(Nanos::from_millis(20)));
+        let packets = PathSpec { queue: "100pkt".parse().ok(), ..slow };
+        assert_eq!(packets.queue_drain_time(), Some(Nanos::from_millis(12)));
+        // Only the way to host B has a rate.
+        let open = PathSpec { rate: None, rate_a_to_b: Some(BitRate(50_000_000)), ..spec() };
+        assert_eq!(queues(&open), [250_000 / 1_514, 1_000]);
     }
 
     #[test]

@@ -51,7 +51,8 @@ fn methods() -> Vec<Method> {
 }
 
 fn cases() -> Vec<Case> {
-    [(1, true), (5, false), (12, true), (30, false)]
+    // 16 KB fill the paper's link from 22 connections on.
+    [(1, true), (5, false), (12, true), (22, false), (30, false)]
         .map(|(number, quick)| connections(number, Amount::Seconds(12, 5), quick))
         .to_vec()
 }
@@ -70,6 +71,7 @@ fn throughput_and_memory() -> Experiment {
         quantities: vec![
             Quantity::GoodputBps,
             Quantity::HeldPeakBytes,
+            Quantity::CarriedWithin,
             Quantity::JainIndex,
             Quantity::Drops,
             Quantity::Served,

@@ -28,8 +28,8 @@ pub(super) fn settled(case: &Case, data: &[&ConnectionSample]) -> Option<f64> {
 }
 
 /// Returns, in bit/s, an equal share for one connection of the path at the link where that share is smallest.
-fn equal_share(case: &Case, path: u8) -> Option<f64> {
-    let spec = case.paths.get(usize::from(path))?;
+fn equal_share(case: &Case, way: Way, path: u8) -> Option<f64> {
+    let spec = way.of(case.paths.get(usize::from(path))?);
     let share = |rate: Option<BitRate>, connections: usize| Some(rate?.0 as f64 / connections as f64);
     let own = share(spec.rate, connections(case, |other| other == path));
     let passes = |other: u8, name: &str| {
@@ -45,7 +45,7 @@ pub(super) fn of_shares(way: Way, case: &Case, data: &[&ConnectionSample]) -> Op
     let share = |(sample, bytes): (&ConnectionSample, f64)| {
         let port = if way == Way::Upload { sample.peer.port() } else { sample.local.port() };
         let path = case.flows.get(usize::from(port.checked_sub(FIRST_PORT)?))?.path;
-        Some(bytes / equal_share(case, path)?)
+        Some(bytes / equal_share(case, way, path)?)
     };
     let mut shares: Vec<f64> =
         moved_by_all(data, SHARED_AFTER)?.into_values().map(share).collect::<Option<_>>()?;
@@ -163,10 +163,10 @@ mod tests {
         let paths = vec![over(&[left.clone(), right.clone()]), over(&[left]), over(&[right])];
         let flows = (0..3).map(|path| Flow { path, ..Flow::default() }).collect();
         let case = Case { paths, ..case(flows) };
-        assert_eq!([0, 1, 2].map(|path| equal_share(&case, path)), [Some(2e6), Some(2e6), Some(4.5e6)]);
+        assert_eq!([0, 1, 2].map(|path| equal_share(&case, Way::Upload, path)), [Some(2e6), Some(2e6), Some(4.5e6)]);
         // The shared links are numbered after the paths' own links; this path's is the second of them.
         assert_eq!(
-            [0, 2].map(|path| case.tight_link(path)),
+            [0, 2].map(|path| case.tight_link(path, Way::Upload)),
             [Some((3, BitRate(4_000_000))), Some((4, BitRate(9_000_000)))]
         );
     }

@@ -4,7 +4,7 @@ use bufwise_link::{Step, Trace};
 use bufwise_units::{BitRate, Nanos};
 
 use super::cell::Cell;
-use super::model::Case;
+use super::model::{Case, Way};
 use super::reading::mean;
 use crate::sampler::ConnectionSample;
 use crate::spec::PathSpec;
@@ -15,11 +15,11 @@ const STEP: f64 = 0.05;
 
 /// Returns the most payload per second that the case's first path carries in `seconds`, bit/s; for a cell of a grid
 /// with an ideal slow start. `None` without a rate.
-pub(super) fn goodput(case: &Case, seconds: f64) -> Option<f64> {
+pub(super) fn goodput(case: &Case, way: Way, seconds: f64) -> Option<f64> {
     if let Some(cell) = case.setup.cell {
         return Some(Cell { seconds: seconds.round() as u32, ..cell }.ceiling_bps());
     }
-    let path = case.paths.first()?;
+    let path = way.of(case.paths.first()?);
     let tight = path.tight_rate()?;
     let rate = path.trace.as_ref().map_or(tight.0 as f64, |trace| {
         let moments = (seconds / STEP).ceil().max(1.0) as u32;
@@ -71,8 +71,8 @@ mod tests {
         let changes = PathSpec { trace, ..path(100, 20) };
         let at = [0.0, 19.9, 20.0, 40.0, 59.9, 60.1, 81.0].map(|t| round_trip(&changes, t));
         assert_eq!(at, [0.02, 0.02, 0.02, 0.06, 0.06, 0.02, 0.02]);
-        let steady = |mbit: u64| goodput(&case(path(mbit, 20)), 60.0).unwrap();
-        let mean = goodput(&case(changes), 60.0).unwrap();
+        let steady = |mbit: u64| goodput(&case(path(mbit, 20)), Way::Download, 60.0).unwrap();
+        let mean = goodput(&case(changes), Way::Download, 60.0).unwrap();
         assert!((mean / ((steady(100) * 2.0 + steady(20)) / 3.0) - 1.0).abs() < 0.01, "{mean}");
     }
 
@@ -94,7 +94,18 @@ mod tests {
             ..case(cell.path())
         };
         let own = Cell { seconds: 2, ..cell }.ceiling_bps();
-        assert_eq!(goodput(&in_a_grid, 2.1), Some(own));
-        assert_eq!(goodput(&case(PathSpec::default()), 2.0), None);
+        assert_eq!(goodput(&in_a_grid, Way::Download, 2.1), Some(own));
+        assert_eq!(goodput(&case(PathSpec::default()), Way::Download, 2.0), None);
+    }
+
+    #[test]
+    fn each_direction_has_its_own_rate_and_trace() {
+        let slow = PathSpec { rate_a_to_b: Some(BitRate(10_000_000)), ..path(100, 20) };
+        let of = |path: &PathSpec, way| goodput(&case(path.clone()), way, 10.0).unwrap();
+        let (up, down) = (of(&slow, Way::Upload), of(&slow, Way::Download));
+        assert!((down / up - 10.0).abs() < 1e-3, "{up} {down}");
+        let changes = PathSpec { trace_a_to_b: "0 50mbit\n5 100mbit".parse().ok(), ..path(100, 20) };
+        let (up, down) = (of(&changes, Way::Upload), of(&changes, Way::Download));
+        assert!((up / down - 0.75).abs() < 0.01, "{up} {down}");
     }
 }

@@ -1,8 +1,12 @@
 //! Finds on disk what an earlier call has measured, so that a second one continues where the first one stopped.
 //!
 //! A survey keeps each finished run: each case has a file. Of any other experiment the result as a whole is taken. Both
-//! only if the kernel, the paths, the commands and the settings are the same.
+//! only if the kernel, the paths, the quantities, the commands and the settings are the same.
+//!
+//! Results of the short form and of the whole form have the same names of files, so a directory has results of an
+//! experiment in one form only ([`other_form`]).
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,12 +15,12 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::model::Experiment;
-use super::result::{CaseResult, ExperimentResult};
+use super::machine::available;
+use super::model::{Experiment, Quantity};
+use super::result::{CaseResult, ExperimentResult, MethodResult};
 use super::runner::Options;
 use super::settings::kernel_release;
 use super::shard::{Shard, file_name};
-use crate::congestion::available;
 
 /// Why finished runs or results cannot be kept or read.
 #[derive(Debug, Error)]
@@ -27,44 +31,76 @@ pub struct KeptError {
     source: io::Error,
 }
 
-/// The finished runs of one survey.
+/// The finished runs of one survey, in one form.
 #[derive(Debug)]
 pub(super) struct Kept {
     directory: PathBuf,
+    quick: bool,
+    quantities: Vec<Quantity>,
 }
 
 /// Contents of a case's file.
 #[derive(Serialize, Deserialize)]
 struct File {
     kernel: String,
+    /// Whether it was the short form; `None`: an earlier version wrote the file.
+    #[serde(default)]
+    quick: Option<bool>,
+    /// The quantities that were read; empty: an earlier version wrote the file.
+    #[serde(default)]
+    quantities: Vec<Quantity>,
     case: CaseResult,
+}
+
+impl File {
+    /// Returns how many valid runs each method needed, and gives `case` the runs of its methods; `None`: the file is of
+    /// another case, or its runs lack a quantity.
+    fn give(self, case: &mut CaseResult, quantities: &[Quantity]) -> Option<u32> {
+        let has = |quantity| self.quantities.is_empty() || self.quantities.contains(quantity);
+        if !(self.case.is_of(case) && quantities.iter().all(has)) {
+            return None;
+        }
+        for method in &mut case.methods {
+            if let Some(before) = self.case.methods.iter().find(|before| before.runs_as(method)) {
+                method.runs.clone_from(&before.runs);
+            }
+        }
+        Some(self.case.needed)
+    }
 }
 
 impl Kept {
     /// Uses a directory of the survey's own inside `out`.
-    pub(super) fn in_directory(out: &Path, experiment: &Experiment) -> Self {
-        Self { directory: out.join(experiment.id) }
+    pub(super) fn in_directory(out: &Path, experiment: &Experiment, quick: bool) -> Self {
+        Self { directory: out.join(experiment.id), quick, quantities: experiment.quantities.clone() }
     }
 
     fn file(&self, case: &CaseResult) -> PathBuf {
         self.directory.join(format!("{}.json", plain(&case.name)))
     }
 
-    /// Restores the runs of `case` that were kept, and returns how many valid ones were needed then; `None`: no usable
-    /// file.
-    pub(super) fn adopt(&self, case: &mut CaseResult) -> Result<Option<u32>, KeptError> {
-        let path = self.file(case);
-        let Some(file) = read::<File>(&path)? else { return Ok(None) };
-        if file.kernel != kernel_release() || (&file.case.name, &file.case.paths) != (&case.name, &case.paths)
-        {
-            return Ok(None);
+    /// Reads the file of `case`; `None`: there is none in this form.
+    fn read(&self, case: &CaseResult) -> Result<Option<File>, KeptError> {
+        let file = read::<File>(&self.file(case))?;
+        Ok(file.filter(|file| file.quick.is_none_or(|quick| quick == self.quick)))
+    }
+
+    /// Restores the runs of `case` that were kept on this kernel.
+    pub(super) fn adopt(&self, case: &mut CaseResult) -> Result<(), KeptError> {
+        if let Some(file) = self.read(case)?.filter(|file| file.kernel == kernel_release()) {
+            file.give(case, &self.quantities);
         }
-        for method in &mut case.methods {
-            if let Some(before) = file.case.methods.iter().find(|before| before.runs_as(method)) {
-                method.runs.clone_from(&before.runs);
-            }
-        }
-        Ok(Some(file.case.needed))
+        Ok(())
+    }
+
+    /// Restores the runs of `case` that were kept, and how many valid ones were needed then; returns the kernel on which
+    /// they ran, `None`: there are none.
+    fn restore(&self, case: &mut CaseResult) -> Result<Option<String>, KeptError> {
+        let Some(file) = self.read(case)? else { return Ok(None) };
+        let kernel = file.kernel.clone();
+        let Some(needed) = file.give(case, &self.quantities) else { return Ok(None) };
+        case.needed = needed;
+        Ok(case.methods.iter().any(|method| !method.runs.is_empty()).then_some(kernel))
     }
 
     /// Writes the runs of `case`.
@@ -72,7 +108,12 @@ impl Kept {
         let path = self.file(case);
         let failed = |source| KeptError { operation: "write", path: path.clone(), source };
         fs::create_dir_all(&self.directory).map_err(failed)?;
-        let file = File { kernel: kernel_release(), case: case.clone() };
+        let file = File {
+            kernel: kernel_release(),
+            quick: Some(self.quick),
+            quantities: self.quantities.clone(),
+            case: case.clone(),
+        };
         let text = serde_json::to_vec_pretty(&file).map_err(|error| failed(error.into()))?;
         // Renaming replaces the file as a whole: the process may be killed at any moment.
         let unfinished = path.with_extension("unfinished");
@@ -109,26 +150,73 @@ pub fn finished(
     Ok(Some(found))
 }
 
-/// Returns a survey's result from the runs that were kept in `out`, without cases that have none; `None`: there are no
-/// runs.
+/// Returns a survey's result from the runs that were kept in `out`, on this machine or another one, without cases that have
+/// none; `None`: there are no runs.
 ///
 /// # Errors
 /// [`KeptError`] when a file cannot be read.
 pub fn unfinished(experiment: &Experiment, out: &Path) -> Result<Option<ExperimentResult>, KeptError> {
-    let kept = Kept::in_directory(out, experiment);
     for quick in [false, true] {
-        let mut result = ExperimentResult::new(experiment, quick, None, Some(&available()));
+        let kept = Kept::in_directory(out, experiment, quick);
+        let mut result = ExperimentResult::new(experiment, quick, None, None);
+        let mut kernels = BTreeSet::new();
         for case in &mut result.cases {
-            case.needed = kept.adopt(case)?.unwrap_or(case.needed);
+            kernels.extend(kept.restore(case)?);
         }
         result.cases.retain(|case| case.methods.iter().any(|method| !method.runs.is_empty()));
         if !result.cases.is_empty() {
+            result.kernel = kernels.into_iter().collect::<Vec<_>>().join(", ");
             result.repeat = result.cases.iter().map(|case| case.needed).min().unwrap_or(result.repeat);
             result.conclude(experiment);
             return Ok(Some(result));
         }
     }
     Ok(None)
+}
+
+/// Returns a file that a run of `experiment` would replace although it has results of the other form, the whole one instead
+/// of the short one or the reverse; `None`: there is none.
+///
+/// # Errors
+/// [`KeptError`] when a file cannot be read.
+pub fn other_form(
+    experiment: &Experiment,
+    shard: Option<Shard>,
+    options: &Options,
+) -> Result<Option<PathBuf>, KeptError> {
+    let Some(out) = &options.out else { return Ok(None) };
+    let whole = out.join(file_name(experiment.id, shard));
+    if read::<Form>(&whole)?.is_some_and(|form| form.quick != options.quick) {
+        return Ok(Some(whole));
+    }
+    if !experiment.survey {
+        return Ok(None);
+    }
+    let [own, other] = [options.quick, !options.quick].map(|quick| {
+        let kept = Kept::in_directory(out, experiment, quick);
+        (kept, ExperimentResult::new(experiment, quick, None, None).cases)
+    });
+    for case in &own.1 {
+        let path = own.0.file(case);
+        let Some(file) = read::<File>(&path)? else { continue };
+        // Commands tell the form of a file of an earlier version.
+        let runs_as = |cases: &[CaseResult]| {
+            let same = cases.iter().find(|one| one.name == file.case.name);
+            let runs = |method: &MethodResult| file.case.methods.iter().any(|one| one.runs_as(method));
+            same.is_some_and(|case| case.methods.iter().any(runs))
+        };
+        let is_other = || runs_as(&other.1) && !runs_as(&own.1);
+        if file.quick.map_or_else(is_other, |quick| quick != options.quick) {
+            return Ok(Some(path));
+        }
+    }
+    Ok(None)
+}
+
+/// The key by which results of the two forms differ.
+#[derive(Deserialize)]
+struct Form {
+    quick: bool,
 }
 
 /// Returns `name` in lower-case letters and digits, with a hyphen for each run of other characters.
@@ -139,8 +227,89 @@ pub(crate) fn plain(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::model::Amount;
+    use super::super::result::RunResult;
     use super::super::shard::tests::{experiment, result};
     use super::*;
+
+    fn options(out: &Path, quick: bool) -> Options {
+        Options { program: PathBuf::from("bufwise"), quick, repeat: None, out: Some(out.to_owned()) }
+    }
+
+    #[test]
+    fn results_of_another_form_are_found_before_they_are_replaced() {
+        let out = tempfile::tempdir().unwrap();
+        let experiment = experiment();
+        let clash = |quick| other_form(&experiment, None, &options(out.path(), quick)).unwrap();
+        assert_eq!((clash(false), clash(true)), (None, None));
+        let path = out.path().join("sabt-fig5.json");
+        fs::write(&path, serde_json::to_vec(&result(&experiment, None)).unwrap()).unwrap();
+        assert_eq!((clash(false), clash(true)), (None, Some(path)));
+        let part = other_form(&experiment, "1/2".parse().ok(), &options(out.path(), true)).unwrap();
+        assert_eq!(part, None, "a part has a file of its own");
+    }
+
+    /// A survey, and its first case that the short form has, with a run of the whole form.
+    fn case() -> (Experiment, CaseResult) {
+        let survey = super::super::catalogue().into_iter().find(|one| one.id == "fit-harm").unwrap();
+        let quick: Vec<&str> = survey.cases(true).map(|case| case.name.as_str()).collect();
+        let mut cases = ExperimentResult::new(&survey, false, None, None).cases;
+        cases.retain(|case| quick.contains(&case.name.as_str()));
+        let mut case = cases.remove(0);
+        let values = [(Quantity::GoodputBps, 1e6)].into();
+        case.methods[0].runs = vec![RunResult { valid: true, values, ..RunResult::default() }];
+        (survey, case)
+    }
+
+    #[test]
+    fn kept_cases_of_another_form_are_found_before_they_are_replaced() {
+        let out = tempfile::tempdir().unwrap();
+        let (survey, case) = case();
+        let kept = Kept::in_directory(out.path(), &survey, false);
+        kept.keep(&case).unwrap();
+        let path = kept.file(&case);
+        let clash = |quick| other_form(&survey, None, &options(out.path(), quick)).unwrap();
+        assert_eq!((clash(false), clash(true)), (None, Some(path.clone())));
+        // An earlier version did not write the form.
+        let mut file: serde_json::Value = read(&path).unwrap().unwrap();
+        for key in ["quick", "quantities"] {
+            file.as_object_mut().unwrap().remove(key).unwrap();
+        }
+        fs::write(&path, serde_json::to_vec(&file).unwrap()).unwrap();
+        assert_eq!((clash(false), clash(true)), (None, Some(path)));
+    }
+
+    #[test]
+    fn cases_of_another_machine_are_reported_but_not_continued() {
+        let out = tempfile::tempdir().unwrap();
+        let (survey, case) = case();
+        let kept = Kept::in_directory(out.path(), &survey, false);
+        kept.keep(&case).unwrap();
+        let file = fs::read_to_string(kept.file(&case)).unwrap();
+        let elsewhere = file.replace(&format!("\"{}\"", kernel_release()), "\"5.4.0-other\"");
+        fs::write(kept.file(&case), elsewhere).unwrap();
+        let report = unfinished(&survey, out.path()).unwrap().unwrap();
+        assert_eq!((report.kernel.as_str(), report.cases.len()), ("5.4.0-other", 1));
+        let mut empty = case.clone();
+        empty.methods[0].runs.clear();
+        kept.adopt(&mut empty).unwrap();
+        assert!(empty.methods[0].runs.is_empty(), "another kernel");
+    }
+
+    #[test]
+    fn cases_without_a_wanted_quantity_are_measured_again() {
+        let out = tempfile::tempdir().unwrap();
+        let (survey, mut case) = case();
+        Kept::in_directory(out.path(), &survey, false).keep(&case).unwrap();
+        let runs = |quantity: Quantity, case: &mut CaseResult| {
+            let more = Experiment { quantities: vec![Quantity::GoodputBps, quantity], ..survey.clone() };
+            case.methods[0].runs.clear();
+            Kept::in_directory(out.path(), &more, false).adopt(case).unwrap();
+            case.methods[0].runs.len()
+        };
+        assert_eq!(runs(Quantity::Drops, &mut case), 1);
+        assert_eq!(runs(Quantity::TransferS, &mut case), 0);
+    }
 
     #[test]
     fn a_result_is_taken_if_the_same_call_would_repeat_it() {
@@ -164,9 +333,37 @@ mod tests {
         assert!(finished(&part, None, &options(1)).unwrap().is_none(), "it has other cases");
         let survey = Experiment { survey: true, ..experiment.clone() };
         assert!(finished(&survey, None, &options(1)).unwrap().is_none(), "its runs are kept singly");
-        let mut changed = experiment.clone();
-        changed.methods[0].rmem /= 2;
-        assert!(finished(&changed, None, &options(1)).unwrap().is_none(), "it has other settings");
+        let is_taken_as = |change: &dyn Fn(&mut Experiment)| {
+            let mut changed = experiment.clone();
+            change(&mut changed);
+            finished(&changed, None, &options(1)).unwrap().is_some()
+        };
+        assert!(is_taken_as(&|_| ()));
+        assert!(!is_taken_as(&|one| one.methods[0].rmem /= 2), "it has other settings");
+        assert!(!is_taken_as(&|one| one.quantities.truncate(1)), "it has other quantities");
+        assert!(!is_taken_as(&|one| one.cases[0].paths[1].seed = 9), "it has another seed");
+        assert!(!is_taken_as(&|one| one.cases[0].paths[1].trace = "0 1mbit".parse().ok()), "it has no trace");
+        assert!(!is_taken_as(&|one| one.cases[0].memory = Some(1)), "it has another memory");
+        assert!(!is_taken_as(&|one| one.cases[0].flows[0].delay.0 += 1), "its flows begin at other times");
+        // The clients of the other paths run at another host.
+        let elsewhere = |one: &mut Experiment| {
+            one.cases[0].paths[1].from = Some("C".to_owned());
+            one.cases[0].paths[2].from = Some("C".to_owned());
+        };
+        let mut away = experiment.clone();
+        elsewhere(&mut away);
+        let mut other = away.clone();
+        other.cases[0].flows[1].amount = Amount::Seconds(9, 9);
+        let write = |one: &ExperimentResult| {
+            fs::write(out.path().join("sabt-fig5.json"), serde_json::to_vec(one).unwrap()).unwrap();
+        };
+        write(&result(&away, None));
+        assert!(is_taken_as(&elsewhere));
+        assert!(finished(&other, None, &options(1)).unwrap().is_none(), "another command at host C");
+        let mut invalid = result(&experiment, None);
+        invalid.cases[0].methods[0].runs[0].valid = false;
+        write(&invalid);
+        assert!(!is_taken_as(&|_| ()), "a method has no valid run");
         fs::write(out.path().join(file_name(experiment.id, None)), "{").unwrap();
         let error = finished(&experiment, None, &options(1)).unwrap_err().to_string();
         assert!(error.starts_with("cannot read ") && error.contains("sabt-fig5.json"), "{error}");

@@ -9,6 +9,15 @@ use super::summary::tables;
 use super::table::Table;
 use crate::page::Recorded;
 
+/// A text in a cell of a table, with the character that ends a cell escaped.
+struct Cell<'a>(&'a str);
+
+impl fmt::Display for Cell<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.replace('|', "\\|").replace('\n', " "))
+    }
+}
+
 /// Writes the results of experiments and the runs over paths, each in the order given.
 ///
 /// # Errors
@@ -38,6 +47,7 @@ fn over_paths(text: &mut String, runs: &[Recorded]) -> fmt::Result {
         let drops = link.a_to_b.drops + link.b_to_a.drops;
         let why = why_invalid.as_deref().unwrap_or_default();
         let verdict = if *valid { "valid".to_owned() } else { format!("INVALID: {why}") };
+        let (name, verdict) = (Cell(name), Cell(&verdict));
         writeln!(text, "| {name} | {goodput} | {seconds:.1} | {drops} | {verdict} |")?;
     }
     Ok(())
@@ -46,18 +56,14 @@ fn over_paths(text: &mut String, runs: &[Recorded]) -> fmt::Result {
 fn summary(text: &mut String, results: &[ExperimentResult]) -> fmt::Result {
     writeln!(text, "| experiment | question | targets met | runs |\n|---|---|---|---|")?;
     for result in results {
-        let judged = result.targets.iter().filter(|target| target.met.is_some());
-        let met = judged.clone().filter(|target| target.met == Some(true)).count();
-        let unknown = result.targets.len() - judged.clone().count();
-        let unknown =
-            if result.survey && unknown > 0 { format!(", {unknown} not measured") } else { String::new() };
+        let (met, judged, unknown) = result.outcome();
+        let unknown = if unknown > 0 { format!(", {unknown} not measured") } else { String::new() };
         let marks = if result.has_invalid_runs() { ", some invalid" } else { "" };
         let quick = if result.quick { ", quick" } else { "" };
         writeln!(
             text,
-            "| [{id}](#{id}) | {} | {met} of {}{unknown} | medians of {}{quick}{marks} |",
-            result.question,
-            judged.count(),
+            "| [{id}](#{id}) | {} | {met} of {judged}{unknown} | medians of {}{quick}{marks} |",
+            Cell(&result.question),
             result.repeat,
             id = result.id
         )?;
@@ -66,12 +72,14 @@ fn summary(text: &mut String, results: &[ExperimentResult]) -> fmt::Result {
 }
 
 fn experiment(text: &mut String, result: &ExperimentResult) -> fmt::Result {
-    let quick = if result.quick { " --quick" } else { "" };
     write!(text, "\n## {}\n{}", result.id, result.question)?;
     writeln!(
         text,
-        "\n\nSource: {}. {}\nLinux {}; `bufwise lab run {}{quick} --repeat {}`.",
-        result.source, result.scale, result.kernel, result.id, result.repeat
+        "\n\nSource: {}. {}\nLinux {}; `{}`.",
+        result.source,
+        result.scale,
+        result.kernel,
+        result.command()
     )?;
     result.ran.iter().try_for_each(|ran| writeln!(text, "Ran {ran}."))?;
     result.left_out.iter().try_for_each(|method| writeln!(text, "\nLeft out: {method}."))?;
@@ -110,7 +118,8 @@ fn summaries(text: &mut String, result: &ExperimentResult) -> fmt::Result {
     for Table { title, of, heads, rows } in tables(result) {
         writeln!(text, "\n{title}:\n\n| {of} | {} |", heads.join(" | "))?;
         writeln!(text, "|---|{}", "---|".repeat(heads.len()))?;
-        rows.iter().try_for_each(|(head, values)| writeln!(text, "| {head} | {} |", values.join(" | ")))?;
+        rows.iter()
+            .try_for_each(|(head, values)| writeln!(text, "| {} | {} |", Cell(head), values.join(" | ")))?;
     }
     Ok(())
 }
@@ -122,7 +131,7 @@ fn table(text: &mut String, case: &CaseResult, quantities: &[Quantity]) -> fmt::
     shown.iter().try_for_each(|quantity| write!(text, " {quantity} |"))?;
     write!(text, "\n|---|{}\n", "---|".repeat(shown.len()))?;
     for method in &case.methods {
-        write!(text, "| {} |", method.name)?;
+        write!(text, "| {} |", Cell(&method.name))?;
         for quantity in &shown {
             write!(text, " {} ({}) |", method.median(**quantity), method.all(**quantity))?;
         }
@@ -135,7 +144,8 @@ fn table(text: &mut String, case: &CaseResult, quantities: &[Quantity]) -> fmt::
 fn counts(text: &mut String, result: &ExperimentResult) -> fmt::Result {
     writeln!(text, "\n| method | quantity | met | not met | not measured |\n|---|---|---|---|---|")?;
     for (method, quantity, [met, missed, unknown]) in result.counted_targets() {
-        writeln!(text, "| {method} | {} | {met} | {missed} | {unknown} |", quantity.shown().name)?;
+        let what = quantity.shown().name;
+        writeln!(text, "| {} | {what} | {met} | {missed} | {unknown} |", Cell(method))?;
     }
     Ok(())
 }
@@ -153,9 +163,10 @@ fn targets(text: &mut String, result: &ExperimentResult) -> fmt::Result {
         let case = if target.case.is_empty() { "all" } else { &target.case };
         writeln!(
             text,
-            "| {what} of `{}` {} | {case} | {} | {} |",
-            target.method,
-            target.text,
+            "| {what} of `{}` {} | {} | {} | {} |",
+            Cell(&target.method),
+            Cell(&target.text),
+            Cell(case),
             target.measured(),
             target.word()
         )?;
@@ -173,12 +184,63 @@ fn reported(text: &mut String, result: &ExperimentResult) -> fmt::Result {
         let Reported { place, case, method, quantity, .. } = &comparison.reported;
         let (what, claimed, here) =
             (quantity.shown().name, comparison.reported.claimed(), comparison.measured());
+        let few = comparison.few().map(|few| format!(", {few}")).unwrap_or_default();
         let reason = match comparison.reason() {
             "" => String::new(),
             reason => format!(": {reason}"),
         };
-        let verdict = comparison.word();
-        writeln!(text, "| {place} | {case} | {what} of `{method}` {claimed} | {here} | {verdict}{reason} |")?;
+        let verdict = format!("{}{few}{reason}", comparison.word());
+        let [place, case, method, claimed, verdict] = [place, case, method, &claimed, &verdict].map(|it| Cell(it));
+        writeln!(text, "| {place} | {case} | {what} of `{method}` {claimed} | {here} | {verdict} |")?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::page::tests::{recorded, result};
+
+    #[test]
+    fn a_bar_in_a_name_is_no_edge_of_a_cell() {
+        let mut result = result();
+        let name = |text: &mut String| text.push_str(" a|b");
+        name(&mut result.question);
+        for case in &mut result.cases {
+            name(&mut case.name);
+            case.methods.iter_mut().for_each(|method| name(&mut method.name));
+        }
+        for target in &mut result.targets {
+            [&mut target.case, &mut target.method, &mut target.text].into_iter().for_each(name);
+        }
+        for one in result.reported.iter_mut().map(|one| &mut one.reported) {
+            let texts = [&mut one.place, &mut one.case, &mut one.method, &mut one.conditions, &mut one.reason];
+            texts.into_iter().for_each(name);
+        }
+        let mut run = recorded();
+        name(&mut run.name);
+        let text = write(&[result], &[run]).unwrap();
+        assert!(text.contains("abt & <b> a\\|b"), "{text}");
+        let cells = |line: &str| line.replace("\\|", "").matches('|').count();
+        let mut head = 0;
+        for line in text.lines() {
+            head = match line.starts_with('|') {
+                false => 0,
+                true if head == 0 => cells(line),
+                true => head,
+            };
+            assert!(head == 0 || cells(line) == head, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_users_experiment_is_run_again_from_its_file() {
+        let command = |file: Option<&str>| {
+            let file = file.map(str::to_owned);
+            write(&[ExperimentResult { file, ..result() }], &[]).unwrap()
+        };
+        assert!(command(None).contains("; `bufwise lab run made-up --quick --repeat 2`."));
+        assert!(command(Some("my/own.toml")).contains("; `bufwise lab run my/own.toml --quick --repeat 2`."));
+        assert!(command(Some("my own.toml")).contains("; `bufwise lab run 'my own.toml' --quick --repeat 2`."));
+    }
 }

@@ -23,6 +23,7 @@ mod head_to_head;
 mod heat;
 mod idle;
 mod kept;
+mod machine;
 mod markdown;
 mod model;
 mod no_harm;
@@ -35,6 +36,7 @@ mod quantity;
 mod ran;
 mod reading;
 mod reported;
+mod reports;
 mod result;
 mod runner;
 mod sabt;
@@ -49,6 +51,7 @@ mod sobas_fixed;
 mod sobas_queues;
 mod summary;
 mod table;
+mod transfers;
 mod verdict;
 mod windows;
 
@@ -58,11 +61,11 @@ pub use file::{FileError, LARGEST_FILE, Policies, outline, parse, show};
 pub use heat::{HeatMapError, draw as heat_maps};
 pub(crate) use heat::{map as heat_map, methods as maps};
 pub(crate) use kept::plain;
-pub use kept::{KeptError, finished, unfinished};
+pub use kept::{KeptError, finished, other_form, unfinished};
 pub use markdown::write as markdown;
 pub use model::{
     Agreement, Amount, Bound, Case, Claim, Comparison, Experiment, Flow, Ftp, MAX_CONNECTIONS, Method,
-    Program, Quantity, Reported, Setup, Target, Way,
+    Program, Quantity, Reported, Setup, Target, WEB_SERVER, Way,
 };
 pub use over_time::{OverTime, Track};
 pub use ran::Ran;

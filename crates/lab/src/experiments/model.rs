@@ -4,6 +4,8 @@
 //! which side is tuned by what, and how the kernels of both hosts are set. A *run* is one method in one case; a
 //! *quantity* is a number that a run yields. A *target* bounds the median of a quantity over the runs of one method.
 
+use std::borrow::Cow;
+
 use bufwise_units::{BitRate, Nanos};
 
 pub use super::quantity::Quantity;
@@ -55,6 +57,16 @@ pub enum Way {
     Download,
 }
 
+impl Way {
+    /// Returns `path` as the data meet it: with the rates and the traces of their direction.
+    pub(super) fn of(self, path: &PathSpec) -> Cow<'_, PathSpec> {
+        match self {
+            Self::Upload => Cow::Owned(path.a_to_b()),
+            Self::Download => Cow::Borrowed(path),
+        }
+    }
+}
+
 /// A case: the flows and the paths that carry them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Case {
@@ -104,6 +116,8 @@ pub struct Flow {
     pub amount: Amount,
     /// Sizes of the documents in bytes, each equally likely; empty: the size in the amount.
     pub sizes: Vec<u64>,
+    /// Whether the documents come from a web server ([`WEB_SERVER`]) instead of `bufwise lab document`.
+    pub web: bool,
     /// Time after which the flow starts.
     pub delay: Nanos,
     /// Whether the flow is only background load: never tuned, and not measured.
@@ -112,7 +126,7 @@ pub struct Flow {
     pub buffer: Option<u64>,
     /// Congestion control that iperf3 sets; `None`: it sets none.
     pub congestion_control: Option<&'static str>,
-    /// iperf3's options that set how its sender writes; `None`: as fast as it can.
+    /// iperf3's options that set how its sender writes, or the size of its segments; `None`: as fast as it can.
     pub writes: Option<&'static str>,
     /// Whether iperf3's client stands still, without reading or writing, from a quarter of the time to three quarters.
     pub stops: bool,
@@ -121,6 +135,9 @@ pub struct Flow {
 /// Most connections that one iperf3 opens at once.
 pub const MAX_CONNECTIONS: u16 = 128;
 
+/// The web server. Cases that need it are left out where it is not installed.
+pub const WEB_SERVER: &str = "nginx";
+
 impl Default for Flow {
     fn default() -> Self {
         Self {
@@ -128,6 +145,7 @@ impl Default for Flow {
             connections: 1,
             amount: Amount::Seconds(10, 4),
             sizes: Vec::new(),
+            web: false,
             delay: Nanos(0),
             cross: false,
             buffer: None,
@@ -206,7 +224,7 @@ impl Amount {
             | Self::File(_, seconds, ..)
             | Self::Program(_, seconds, _)
             | Self::Probe(seconds, _) => seconds,
-            // About half a second for each document, on the longest paths here.
+            // Half a second for each document; `Case::seconds` knows the path.
             Self::Documents(..) => self.documents(quick).div_ceil(2),
         }
     }
@@ -333,6 +351,17 @@ impl Target {
         Self { method, quantity, bound, cases: Vec::new() }
     }
 
+    /// Whether the target applies to the case of this name, if its method runs there.
+    pub(super) fn names(&self, case: &str) -> bool {
+        self.cases.is_empty() || self.cases.iter().any(|name| name == case)
+    }
+
+    /// Whether the target applies to `case`.
+    pub(super) fn concerns(&self, case: &Case) -> bool {
+        let methods = &case.setup.methods;
+        self.names(&case.name) && (methods.is_empty() || methods.contains(&self.method))
+    }
+
     /// Restricts the target to these cases.
     pub(super) fn only_in<const N: usize>(mut self, cases: [&str; N]) -> Self {
         self.cases = cases.map(str::to_owned).to_vec();
@@ -390,6 +419,11 @@ impl Experiment {
 }
 
 impl Case {
+    /// Whether a flow needs the web server.
+    pub(super) fn needs_web_server(&self) -> bool {
+        self.flows.iter().any(|flow| flow.web)
+    }
+
     /// Returns `method` with the settings that it has in this case.
     fn applied(&self, method: &Method) -> Method {
         let Setup { limits, settings, initial_window, .. } = &self.setup;
@@ -411,9 +445,9 @@ impl Case {
         paths.filter(move |(path, _)| first(*path)).map(|(path, spec)| (path, spec.from.as_deref()))
     }
 
-    /// Returns the slowest link of a path: its index among the links of the testbed, and its rate.
-    pub(super) fn tight_link(&self, path: usize) -> Option<(usize, BitRate)> {
-        let spec = self.paths.get(path)?;
+    /// Returns the slowest link of a path for the data: its index among the links of the testbed, and its rate.
+    pub(super) fn tight_link(&self, path: usize, way: Way) -> Option<(usize, BitRate)> {
+        let spec = way.of(self.paths.get(path)?);
         let shared = shared_links(&self.paths);
         let number = |name: &str| shared.iter().position(|link| link.name == name);
         let further = spec
@@ -425,10 +459,10 @@ impl Case {
 
     /// Returns the number of connections if their goodput was 95% of what their path can carry and their senders held
     /// no more than the case's memory; otherwise 0.
-    pub(super) fn carried(&self, goodput_bps: Option<f64>, held: f64) -> Option<f64> {
+    pub(super) fn carried(&self, way: Way, goodput_bps: Option<f64>, held: f64) -> Option<f64> {
         let goodput_bps = goodput_bps?;
         const FULL: f64 = 0.95;
-        let full = |path: &PathSpec| Some(FULL * goodput_ceiling(path.tight_rate()?, path.mtu));
+        let full = |path: &PathSpec| Some(FULL * goodput_ceiling(way.of(path).tight_rate()?, path.mtu));
         let is_full = self.paths.first().and_then(full).is_some_and(|full| goodput_bps >= full);
         let is_within = self.memory.is_some_and(|memory| held <= memory as f64);
         let own = self.flows.iter().filter(|flow| !flow.cross);
@@ -440,9 +474,14 @@ impl Case {
     pub fn seconds(&self, method: &Method, quick: bool) -> u32 {
         let end = |flow: &Flow| {
             // iperf3 opens its connections one after the other.
-            let rtt = self.paths.get(usize::from(flow.path)).map_or(0, |path| path.whole_rtt().0);
+            let path = self.paths.get(usize::from(flow.path));
+            let rtt = path.map_or(0, |path| path.whole_rtt().0);
             let opening = u64::from(flow.connections) * rtt / 1_000_000_000;
-            let moving = method.amount_of(flow).seconds(quick);
+            let amount = method.amount_of(flow);
+            let moving = match (amount, path) {
+                (Amount::Documents(bytes, ..), Some(path)) => documents(path, bytes, amount.documents(quick)),
+                _ => amount.seconds(quick),
+            };
             let opening = u32::try_from(opening).unwrap_or(u32::MAX);
             let delay = u32::try_from(flow.delay.0.div_ceil(1_000_000_000)).unwrap_or(u32::MAX);
             delay.saturating_add(moving).saturating_add(opening)
@@ -451,11 +490,50 @@ impl Case {
     }
 }
 
+/// Returns the seconds that `count` documents of so many bytes may take over `path`, one after the other: each at least half
+/// a second, a round trip for its connection, one for the request, one for each doubling of the window, and its bytes at
+/// half of the rate, because others may have the other half.
+fn documents(path: &PathSpec, bytes: u64, count: u32) -> u32 {
+    const LEAST: f64 = 0.5;
+    /// The usual initial window (RFC 6928), bytes.
+    const INITIAL_WINDOW: f64 = 14_480.0;
+    let bytes = bytes as f64;
+    let round_trips = 2.0 + (bytes / INITIAL_WINDOW + 1.0).log2().ceil();
+    let sending = path.tight_rate().map_or(0.0, |rate| 2.0 * bytes * 8.0 / rate.0 as f64);
+    let each = (round_trips * path.whole_rtt().0 as f64 / 1e9 + sending).max(LEAST);
+    (f64::from(count) * each).ceil() as u32
+}
+
 /// Returns a path of this rate (Mbit/s) and RTT (ms), with a queue of one BDP.
 pub(super) fn path(rate_mbit: u64, rtt_ms: u64) -> PathSpec {
     PathSpec {
         rate: Some(BitRate(rate_mbit * 1_000_000)),
         rtt: Nanos::from_millis(rtt_ms),
         ..PathSpec::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn documents_have_the_time_that_their_size_takes() {
+        let seconds = |bytes, mbit, rtt| {
+            let amount = Amount::Documents(bytes, 20, 5);
+            let case = Case {
+                name: String::new(),
+                paths: vec![path(mbit, rtt)],
+                flows: vec![Flow { amount, ..Flow::default() }],
+                memory: None,
+                quick: true,
+                setup: Setup::default(),
+            };
+            [false, true].map(|quick| case.seconds(&Method::default(), quick))
+        };
+        assert_eq!(seconds(30_000, 100, 100), [10, 3], "half a second each");
+        // 10 MB at 8 Mbit/s take 10 s, beside others 20 s; slow start takes twelve round trips of 50 ms.
+        assert_eq!(seconds(10_000_000, 8, 50), [412, 103]);
+        assert!(seconds(1_000, 100, 2_000)[0] >= 20 * 2 * 2, "two round trips of 2 s");
     }
 }

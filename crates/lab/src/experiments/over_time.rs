@@ -27,6 +27,8 @@ pub enum Track {
     QueueBytes,
     /// Congestion window of the connection that moved most, bytes.
     CwndBytes,
+    /// Payload that it has under way: sent and not yet acknowledged, bytes.
+    FlightBytes,
     /// Window that its receiver advertises, bytes.
     WindowBytes,
     /// Limits of the send buffers of the measured connections of one host together, bytes of memory.
@@ -43,10 +45,11 @@ pub enum Track {
 
 impl Track {
     /// All of them, in the order in which they are shown.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::RateBps,
         Self::QueueBytes,
         Self::CwndBytes,
+        Self::FlightBytes,
         Self::WindowBytes,
         Self::SendBufferBytes,
         Self::HeldBytes,
@@ -151,6 +154,7 @@ fn one(steps: &mut Steps, data: &[&ConnectionSample]) {
     let Some(most) = data.iter().max_by_key(|sample| sample.bytes_acked) else { return };
     for sample in data.iter().filter(|sample| key(sample) == key(most)) {
         steps.see(Track::CwndBytes, sample.t, sample.cwnd_bytes as f64);
+        steps.see(Track::FlightBytes, sample.t, sample.flight_bytes as f64);
         steps.see(Track::WindowBytes, sample.t, f64::from(sample.snd_wnd));
         steps.see(Track::RttS, sample.t, f64::from(sample.srtt_us) / 1e6);
     }
@@ -226,6 +230,7 @@ mod tests {
     fn a_peak_stays_and_the_memory_of_all_is_summed_up() {
         let mut samples = steady(100);
         samples[777].cwnd_bytes = 99_000;
+        samples[900].flight_bytes = 88_000;
         let second =
             |first: &ConnectionSample| ConnectionSample { sndbuf: 500, ..sample(first.t, 2, 0, 5_000, 20) };
         let others: Vec<_> = samples.iter().map(second).collect();
@@ -243,6 +248,7 @@ mod tests {
         let run = of(samples);
         let most = |track| run.tracks[&track].iter().flatten().copied().fold(0.0, f64::max);
         assert_eq!(most(Track::CwndBytes), 99_000.0, "of the one that moves most");
+        assert_eq!(most(Track::FlightBytes), 88_000.0);
         assert_eq!((most(Track::SendBufferBytes), most(Track::ReceiveHeldBytes)), (4_500.0, 70.0));
     }
 }

@@ -100,12 +100,12 @@ fn bracketed(host: &str) -> String {
 /// a capacity, or if the path has no rate; if no available bandwidth was found, it counts as 0.
 pub(super) fn found(path: &PathSpec, report: &Value) -> Option<Vec<Probed>> {
     let number = |pointer: &str| report.pointer(pointer)?.as_f64();
-    let rate = path.tight_rate()?.0 as f64;
     let of_ip = f64::from(TRAIN_PACKET) / f64::from(TRAIN_PACKET + ETHERNET_HEADER);
     let rtt = (number("/round_trip/least_s")?, path.whole_rtt().0 as f64 / 1e9);
-    [("here", path.cross_b_to_a), ("there", path.cross_a_to_b)]
+    let rates = (path.tight_rate()?.0 as f64, path.a_to_b().tight_rate()?.0 as f64);
+    [("here", rates.0, path.cross_b_to_a), ("there", rates.1, path.cross_a_to_b)]
         .into_iter()
-        .map(|(way, cross)| {
+        .map(|(way, rate, cross)| {
             let others = cross.map_or(0.0, |cross| cross.rate.0 as f64);
             let available = number(&format!("/{way}/available/middle_bps")).unwrap_or_default();
             Some(Probed {

@@ -20,7 +20,7 @@ pub enum Quantity {
     HeldPeakBytes,
     /// Most memory that the sockets held at their senders plus the most at their receivers, bytes.
     SocketMemoryBytes,
-    /// Time of a file's data connection, or of a program, s.
+    /// Time of a file's data connection, or of a program, s; mean over several.
     TransferS,
     /// Payload per second from two seconds after the start of the data on, bit/s.
     SettledBps,
@@ -100,6 +100,14 @@ pub enum Quantity {
     AvailableLeast,
     /// The same: the most of the two ways.
     AvailableMost,
+    /// Payload per second of a file's data connection, or of a program, bit/s; mean over several.
+    TransferBps,
+    /// Standard deviation over mean of the times of several files or programs.
+    TransferVariation,
+    /// Mean time of the documents of up to 8 KiB, s.
+    ResponseSmallS,
+    /// Mean time of the larger documents, s.
+    ResponseLargeS,
 }
 
 /// How a quantity is shown.
@@ -159,6 +167,10 @@ impl Quantity {
             Self::AddedRttS => ("added RTT", "ms", 1e3, 1),
             Self::AvailableLeast => ("available found, least", "% of the path's", 1e2, 1),
             Self::AvailableMost => ("available found, most", "% of the path's", 1e2, 1),
+            Self::TransferBps => ("rate of a transfer", "Mbit/s", 1e-6, 1),
+            Self::TransferVariation => ("transfers vary by", "%", 1e2, 1),
+            Self::ResponseSmallS => ("response up to 8 KB", "ms", 1e3, 2),
+            Self::ResponseLargeS => ("response beyond 8 KB", "ms", 1e3, 2),
         };
         Shown { name, unit, scale, decimals }
     }

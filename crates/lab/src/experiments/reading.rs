@@ -10,14 +10,15 @@ use serde_json::Value;
 use super::cost::{self, Cost};
 use super::ends::{FIRST_PORT, flow_report, port};
 use super::fairness;
-use super::ftp;
 use super::idle;
 use super::model::{Amount, Case, Experiment, Flow, Quantity, Way};
 use super::over_time::OverTime;
 use super::path_changes::Probed;
 use super::probe_grid;
 use super::program;
+use super::reports::Report;
 use super::script::{COST, run_report};
+use super::transfers;
 use super::windows;
 use crate::path::Observed;
 use crate::pump::LinkSample;
@@ -40,13 +41,6 @@ const GREETING: u64 = 100;
 /// Share of the link's rate that ends the ramp-up, and for how many steps of the link's timeline it must last.
 const RAMPED_UP: f64 = 0.9;
 const RAMP_STEPS: usize = 4;
-
-/// One flow's own report.
-struct Report<'a> {
-    flow: &'a Flow,
-    /// `end` of iperf3's JSON, or the whole report of the documents' client.
-    end: Option<Value>,
-}
 
 /// All data of one run.
 pub(super) struct Reading<'a> {
@@ -72,22 +66,9 @@ impl<'a> Reading<'a> {
             serde_json::from_slice(&fs::read(directory.join(name)).ok()?).ok()
         };
         let reports = case.flows.iter().enumerate().map(|(number, flow)| {
-            let report = json(&flow_report(number));
-            let (end, proof) = match flow.amount {
-                Amount::Documents(..) | Amount::Requests(..) => (report, "/response_s"),
-                Amount::Probe(..) => (report, "/round_trip/least_s"),
-                Amount::Program(..) => {
-                    let end = |report| program::end(&report, experiment.way, number, &seen.samples);
-                    (report.and_then(end), "/seconds")
-                }
-                Amount::File(..) => {
-                    (report.and_then(|report| ftp::end(&report)), "/sum_received/bits_per_second")
-                }
-                Amount::Seconds(..) | Amount::Bytes(..) => {
-                    (report.and_then(|report| report.get("end").cloned()), "/sum_received/bits_per_second")
-                }
-            };
-            Report { flow, end: end.filter(|end| end.pointer(proof).is_some()) }
+            Report::new(flow, json(&flow_report(number)), |report| {
+                program::end(report, experiment.way, number, &seen.samples)
+            })
         });
         let (others, reports) = reports.partition(|report| report.flow.cross);
         let paused = seen.paths.first().map_or(0.0, |path| path.paused.0 as f64 / 1e9);
@@ -104,9 +85,10 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Whether every flow reported.
-    pub(super) fn complete(&self) -> bool {
-        self.reports.iter().all(|report| report.end.is_some())
+    /// Returns why a flow did not reach its end; `None`: all flows did. Background flows count as well: without them the
+    /// path is another one.
+    pub(super) fn incomplete(&self) -> Option<String> {
+        self.reports.iter().chain(&self.others).find_map(Report::incomplete)
     }
 
     /// Returns the run over time.
@@ -129,7 +111,11 @@ impl<'a> Reading<'a> {
             Quantity::HeldPeakBytes => Some(self.held_peak()),
             Quantity::ReceiveHeldPeakBytes => Some(self.receive_held_peak()),
             Quantity::SocketMemoryBytes => Some(self.socket_memory()),
-            Quantity::TransferS => number(self.reports.first()?, "/seconds"),
+            Quantity::TransferS => transfers::seconds(&self.reports),
+            Quantity::TransferBps => transfers::rate(&self.reports),
+            Quantity::TransferVariation => transfers::scatter(&self.reports),
+            Quantity::ResponseSmallS => transfers::response(&self.reports, true),
+            Quantity::ResponseLargeS => transfers::response(&self.reports, false),
             Quantity::SettledBps => self.settled_rate(),
             Quantity::SettledDrops => self.drops_after(DROPS_SETTLED),
             Quantity::LateDrops => self.drops_after(DROPS_LATE),
@@ -167,7 +153,9 @@ impl<'a> Reading<'a> {
             Quantity::SenderCpuPerGigabyteS => {
                 cost::sender_cpu_per_gigabyte(self.way, self.reports.iter().map(|report| report.end.as_ref()))
             }
-            Quantity::CarriedWithin => self.case.carried(self.value(Quantity::GoodputBps), self.held_peak()),
+            Quantity::CarriedWithin => {
+                self.case.carried(self.way, self.value(Quantity::GoodputBps), self.held_peak())
+            },
         }
     }
 
@@ -241,11 +229,20 @@ impl<'a> Reading<'a> {
             };
             let seconds = |sample: &LinkSample| sample.at.0 as f64 / 1e9;
             let began = path.link.timeline.iter().find(|sample| way(sample).0 >= PRELUDE)?;
-            let settled = seconds(began) + from;
+            let settled = seconds(began) + self.head_start() + from;
             let before = path.link.timeline.iter().rfind(|sample| seconds(sample) < settled)?;
             drops += way(&path.link.last).1 - way(before).1;
         }
         Some(drops as f64)
+    }
+
+    /// Returns the seconds by which background flows start before the first measured flow.
+    fn head_start(&self) -> f64 {
+        let first = |cross| {
+            let flows = self.case.flows.iter().filter(move |flow| cross || !flow.cross);
+            flows.map(|flow| flow.delay.0).min().unwrap_or_default()
+        };
+        (first(false) - first(true)) as f64 / 1e9
     }
 
     fn rtt_mean(&self) -> Option<f64> {
@@ -254,7 +251,7 @@ impl<'a> Reading<'a> {
 
     fn goodput_share(&self) -> Option<f64> {
         let seconds = self.reports.iter().filter_map(|report| number(report, "/sum_received/seconds"));
-        let ideal = idle::goodput(self.case, seconds.reduce(f64::max)?)?;
+        let ideal = idle::goodput(self.case, self.way, seconds.reduce(f64::max)?)?;
         Some(self.value(Quantity::GoodputBps)? / ideal)
     }
 
@@ -342,7 +339,7 @@ impl<'a> Reading<'a> {
 
     /// Returns the ramp-up on the slowest link of the first path, by the link's own clock.
     fn ramp_up(&self) -> Option<f64> {
-        let (link, rate) = self.case.tight_link(0)?;
+        let (link, rate) = self.case.tight_link(0, self.way)?;
         let rate = rate.0 as f64;
         let bytes = |sample: &LinkSample| match self.way {
             Way::Upload => sample.a_to_b.delivered_bytes,
@@ -428,7 +425,7 @@ pub(super) fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
 }
 
 /// Returns standard deviation over mean.
-fn variation(values: &[f64]) -> Option<f64> {
+pub(super) fn variation(values: &[f64]) -> Option<f64> {
     let middle = mean(values.iter().copied())?;
     let square = mean(values.iter().map(|value| (value - middle).powi(2)))?;
     (middle > 0.0).then(|| square.sqrt() / middle)

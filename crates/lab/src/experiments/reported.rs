@@ -33,6 +33,8 @@ const ALIKE: f64 = 1.5;
 /// Parts of a factor, in logarithms, that count as the paper's gain, and as its direction.
 const GAIN: f64 = 0.75;
 const DIRECTION: f64 = 0.25;
+/// Valid runs below which a verdict says on how many it rests.
+const ENOUGH: u32 = 5;
 /// Factor by which two methods must be apart to be in order.
 const APART: f64 = 1.05;
 
@@ -106,6 +108,9 @@ pub struct Comparison {
     pub times: Option<f64>,
     /// The verdict; `None`: a run that it needs was not valid, or not made.
     pub verdict: Option<Agreement>,
+    /// How many runs were valid, and how many were made, of the method with fewer valid ones; `None`: enough.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rests_on: Option<(u32, u32)>,
 }
 
 impl Reported {
@@ -157,17 +162,18 @@ impl Reported {
     }
 
     fn compared(self, case: &CaseResult) -> Comparison {
-        let median = |method: &str| {
-            let result = case.method(method)?;
-            result.medians.get(&self.quantity).copied().filter(|_| result.valid_runs() > 0)
-        };
+        let median = |method: &str| case.valid_median(method, self.quantity);
         let measured = median(&self.method);
-        let other = self.claim.other().and_then(&median);
+        let other = self.claim.other().and_then(median);
         let verdict = measured.and_then(|own| self.claim.judged(own, other)).map(|agreement| {
             if agreement == Agreement::Not && self.of_then { Agreement::NoLongerTrue } else { agreement }
         });
         let times = measured.zip(other).map(|(own, other)| own / other).filter(|times| times.is_finite());
-        Comparison { reported: self, measured, times, verdict }
+        let methods = [Some(self.method.as_str()), self.claim.other()].into_iter().flatten();
+        let runs = methods.filter_map(|name| case.method(name));
+        let runs = runs.map(|one| (one.valid_runs(), u32::try_from(one.runs.len()).unwrap_or(u32::MAX)));
+        let rests_on = runs.min().filter(|(valid, _)| verdict.is_some() && *valid < ENOUGH);
+        Comparison { reported: self, measured, times, verdict, rests_on }
     }
 }
 
@@ -238,6 +244,13 @@ impl Comparison {
         }
     }
 
+    /// Returns on how many of the runs the verdict rests, in words; `None`: on enough, or there is none.
+    #[must_use]
+    pub fn few(&self) -> Option<String> {
+        let (valid, all) = self.rests_on?;
+        Some(format!("rests on {valid} of {all} run{}", if all == 1 { "" } else { "s" }))
+    }
+
     /// Returns our figure, with its unit.
     #[must_use]
     pub fn measured(&self) -> String {
@@ -267,9 +280,11 @@ impl fmt::Display for Comparison {
             self.word(),
             self.measured()
         )?;
-        match self.reason() {
-            "" => Ok(()),
-            reason => write!(f, " ({reason})"),
+        let few = self.few();
+        match [few.as_deref().unwrap_or_default(), self.reason()] {
+            ["", ""] => Ok(()),
+            [one, ""] | ["", one] => write!(f, " ({one})"),
+            [few, reason] => write!(f, " ({few}; {reason})"),
         }
     }
 }
@@ -296,7 +311,7 @@ mod tests {
     }
 
     fn case(methods: Vec<MethodResult>) -> CaseResult {
-        CaseResult { name: "c".to_owned(), paths: Vec::new(), methods, needed: 0, cell: None }
+        CaseResult { methods, ..CaseResult::nothing("c") }
     }
 
     fn reported(claim: Claim) -> Reported {
@@ -378,13 +393,31 @@ mod tests {
     }
 
     #[test]
+    fn a_verdict_on_few_valid_runs_says_so() {
+        let of = |own: &[bool], other: &[bool]| {
+            let runs = |name, valid: &[bool]| {
+                let run = |valid: &bool| RunResult { valid: *valid, ..RunResult::default() };
+                MethodResult { runs: valid.iter().map(run).collect(), ..method(name, true, 1.0) }
+            };
+            let claim = Claim::Times(1.0, "other".to_owned());
+            reported(claim).compared(&case(vec![runs("own", own), runs("other", other)])).few()
+        };
+        let five = [true; 5];
+        assert_eq!(of(&five, &five), None);
+        let two = [true, false, false, true, false];
+        assert_eq!(of(&two, &five).as_deref(), Some("rests on 2 of 5 runs"));
+        assert_eq!(of(&five, &two).as_deref(), Some("rests on 2 of 5 runs"));
+        assert_eq!(of(&[false], &five), None, "there is no verdict");
+    }
+
+    #[test]
     fn a_comparison_reads_as_a_line_and_comes_back_from_json() {
         let claim = reported(Claim::Times(1.41, "other".to_owned())).under("1 GB").because("a deeper queue");
         let compared = claim.compared(&case(vec![method("own", true, 9e8), method("other", true, 7.5e8)]));
         assert_eq!(
             compared.to_string(),
             "partly          figure 9: c: goodput of `own` 1.41 times `other` (1 GB); here 1.20 times: 900.0 Mbit/s \
-             (a deeper queue)"
+             (rests on 1 of 1 run; a deeper queue)"
         );
         let text = serde_json::to_string(&compared).unwrap();
         assert!(

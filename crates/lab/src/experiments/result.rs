@@ -2,14 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
 use super::cell::Cell;
-use super::model::{Case, Comparison, Experiment, Method, Quantity};
+use super::model::{Case, Comparison, Experiment, Method, Quantity, WEB_SERVER};
 use super::over_time::OverTime;
 use super::ran::Ran;
-use super::script::Commands;
+use super::script::{Commands, quoted};
 use super::shard::Shard;
 use super::{reported, verdict};
 
@@ -51,6 +52,12 @@ pub struct ExperimentResult {
     /// The part of the cases that it has; `None`: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shard: Option<Shard>,
+    /// Number of cases of all parts together; `None`: it is no part.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cases_in_all: Option<usize>,
+    /// The file that describes the experiment, as the call named it; `None`: it is one of the catalogue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
 }
 
 /// Verdict on a target in a case.
@@ -66,8 +73,11 @@ pub struct Verdict {
     pub text: String,
     /// The measured value, in the quantity's unit.
     pub measured: Option<f64>,
-    /// Whether the target is met; `None`: a value is missing.
+    /// Whether the target is met; `None`: a value of valid runs is missing.
     pub met: Option<bool>,
+    /// Whether a value is missing because the short form leaves out the case or a method, which is no failure.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub left_out: bool,
 }
 
 /// Result of one case.
@@ -85,6 +95,9 @@ pub struct CaseResult {
     /// Position in a grid of paths.
     #[serde(default)]
     pub cell: Option<Cell>,
+    /// Memory that the queues of a tuned end may hold, bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<u64>,
 }
 
 /// Result of one method in one case.
@@ -125,18 +138,20 @@ pub struct RunResult {
 
 impl ExperimentResult {
     /// Returns a result without runs. Methods whose congestion control is not `available` are left out, in a survey all
-    /// of them, in other experiments those that are only for comparison.
+    /// of them, in other experiments those that are only for comparison; and the methods of cases whose web server is not.
     pub(super) fn new(
         experiment: &Experiment,
         quick: bool,
         asked: Option<u32>,
         available: Option<&[String]>,
     ) -> Self {
+        let known = |wanted: &str| available.is_none_or(|names| names.iter().any(|name| name == wanted));
         let has = |method: &Method| {
-            let known = |names: &[String]| names.iter().any(|name| name == method.congestion_control);
-            !(experiment.survey || method.beside) || available.is_none_or(known)
+            !(experiment.survey || method.beside) || known(method.congestion_control)
         };
+        let serves = |case: &Case| !case.needs_web_server() || known(WEB_SERVER);
         let missing = experiment.methods.iter().filter(|method| !(has(method) || quick && method.beside));
+        let without_server = experiment.cases(quick).filter(|case| !serves(case));
         let repeats = experiment.cases(quick).map(|case| experiment.repeat(case, quick, asked));
         Self {
             id: experiment.id.to_owned(),
@@ -150,15 +165,18 @@ impl ExperimentResult {
             quantities: experiment.quantities.clone(),
             cases: experiment
                 .cases(quick)
-                .map(|case| CaseResult::new(experiment, case, quick, asked, has))
+                .map(|case| CaseResult::new(experiment, case, quick, asked, |one| has(one) && serves(case)))
                 .collect(),
             targets: Vec::new(),
             reported: Vec::new(),
             survey: experiment.survey,
             left_out: missing
                 .map(|method| format!("{}: no {} in this kernel", method.name, method.congestion_control))
+                .chain(without_server.map(|case| format!("{}: no {WEB_SERVER} on this machine", case.name)))
                 .collect(),
             shard: None,
+            cases_in_all: None,
+            file: None,
         }
     }
 
@@ -169,29 +187,45 @@ impl ExperimentResult {
                 method.medians = medians(&method.runs, &self.quantities, case.needed);
             }
         }
-        self.targets = verdict::judge(experiment, &self.cases);
+        self.targets = verdict::judge(experiment, &self.cases, self.quick);
         self.reported = reported::compare(experiment, &self.cases);
     }
 
-    /// Whether it was measured as `wanted`, which has no runs, would be: the same kernel, form, cases, paths, commands and
-    /// settings, and as many repetitions at least.
+    /// Whether it was measured as `wanted`, which has no runs, would be: the same kernel, form, quantities, cases, paths,
+    /// commands and settings, as many repetitions at least, and a valid run of every method in every case.
     pub(super) fn covers(&self, wanted: &Self) -> bool {
-        let form = |one: &Self| (one.kernel.clone(), one.quick, one.cases.len());
+        let form = |one: &Self| (one.kernel.clone(), one.quick, one.quantities.clone(), one.cases.len());
         form(self) == form(wanted)
             && self.repeat >= wanted.repeat
             && self.cases.iter().zip(&wanted.cases).all(|(case, wanted)| case.covers(wanted))
     }
 
-    /// Whether every target that could be judged was met; for a survey, whether every target was.
+    /// Whether every target was measured and met, except those that the short form leaves out.
     #[must_use]
     pub fn met(&self) -> bool {
-        self.targets.iter().all(|target| target.met.unwrap_or(!self.survey))
+        self.targets.iter().all(Verdict::passes)
     }
 
-    /// Whether every target was judged and met, as a user's own file requires.
-    #[must_use]
-    pub fn all_met(&self) -> bool {
-        self.targets.iter().all(|target| target.met == Some(true))
+    /// Returns how many targets were met, how many were measured, and how many should have been but were not.
+    pub(crate) fn outcome(&self) -> (usize, usize, usize) {
+        let count = |of: fn(&&Verdict) -> bool| self.targets.iter().filter(of).count();
+        (
+            count(|target| target.met == Some(true)),
+            count(|target| target.met.is_some()),
+            count(|target| target.met.is_none() && !target.left_out),
+        )
+    }
+
+    /// Returns the command that runs it again.
+    pub(crate) fn command(&self) -> String {
+        let usual = |letter: char| letter.is_ascii_alphanumeric() || "-_./".contains(letter);
+        let what = match &self.file {
+            None => self.id.clone(),
+            Some(file) if file.chars().all(usual) => file.clone(),
+            Some(file) => quoted(Path::new(file)),
+        };
+        let quick = if self.quick { " --quick" } else { "" };
+        format!("bufwise lab run {what}{quick} --repeat {}", self.repeat)
     }
 
     /// Returns the verdicts to show: for a survey those that are not met.
@@ -202,7 +236,7 @@ impl ExperimentResult {
     /// Returns for each method and quantity how many cases met the targets, did not, and cannot be judged.
     pub(crate) fn counted_targets(&self) -> Vec<(&str, Quantity, [usize; 3])> {
         let mut counts: Vec<(&str, Quantity, [usize; 3])> = Vec::new();
-        for target in &self.targets {
+        for target in self.targets.iter().filter(|target| !target.left_out) {
             let kind = (target.method.as_str(), target.quantity);
             let index = counts.iter().position(|(method, quantity, _)| (*method, *quantity) == kind);
             let index = index.unwrap_or_else(|| {
@@ -252,14 +286,22 @@ impl CaseResult {
             methods: experiment.methods(case, quick).filter(has).map(method).collect(),
             needed: if experiment.survey { experiment.repeat(case, quick, asked) } else { 0 },
             cell: case.setup.cell,
+            memory: case.memory,
         }
     }
 
-    /// Whether it has runs of every method of `wanted`, over the same paths.
+    /// Whether it has a valid run of every method of `wanted`, under the same conditions.
     fn covers(&self, wanted: &Self) -> bool {
-        let has = |(method, wanted): (&MethodResult, _)| method.runs_as(wanted) && !method.runs.is_empty();
-        (&self.name, &self.paths, self.methods.len()) == (&wanted.name, &wanted.paths, wanted.methods.len())
+        let has = |(method, wanted): (&MethodResult, _)| method.runs_as(wanted) && method.valid_runs() > 0;
+        self.is_of(wanted)
+            && self.methods.len() == wanted.methods.len()
             && self.methods.iter().zip(&wanted.methods).all(has)
+    }
+
+    /// Whether `other` is the same case, over the same paths.
+    pub(super) fn is_of(&self, other: &Self) -> bool {
+        let what = |one: &Self| (one.name.clone(), one.paths.clone(), one.cell, one.memory);
+        what(self) == what(other)
     }
 
     /// Returns the result of a method, if it ran in this case.
@@ -268,7 +310,25 @@ impl CaseResult {
         self.methods.iter().find(|one| one.name == name)
     }
 
-    /// Returns the median of a quantity of a method.
+    /// Returns a case of this name in which nothing ran.
+    pub(super) fn nothing(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            paths: Vec::new(),
+            methods: Vec::new(),
+            needed: 0,
+            cell: None,
+            memory: None,
+        }
+    }
+
+    /// Returns the median of a quantity of a method over valid runs; `None`: none was valid.
+    pub(super) fn valid_median(&self, method: &str, quantity: Quantity) -> Option<f64> {
+        let method = self.method(method).filter(|method| method.valid_runs() > 0)?;
+        method.medians.get(&quantity).copied()
+    }
+
+    /// Returns the median of a quantity of a method; if none of its runs was valid, the median of those.
     #[must_use]
     pub fn median(&self, method: &str, quantity: Quantity) -> Option<f64> {
         self.method(method)?.medians.get(&quantity).copied()
@@ -284,7 +344,7 @@ impl MethodResult {
     /// Whether `other` is the same method, with the same commands and settings.
     pub(super) fn runs_as(&self, other: &Self) -> bool {
         let how = |one: &Self| [&one.name, &one.server, &one.client, &one.settings].map(String::clone);
-        how(self) == how(other)
+        how(self) == how(other) && self.elsewhere == other.elsewhere
     }
 
     /// Returns every run's value of a quantity, with invalid runs marked.

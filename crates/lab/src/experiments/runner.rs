@@ -11,6 +11,7 @@ use thiserror::Error;
 
 use super::cost::Counting;
 use super::kept::KeptError;
+use super::machine;
 use super::model::{Case, Experiment, Method, Way};
 use super::ran::Ran;
 use super::reading::Reading;
@@ -18,7 +19,6 @@ use super::result::{ExperimentResult, RunResult};
 use super::script::{Commands, ERRORS};
 use super::series;
 use crate::commands::{ClientOutput, CommandError, Programs};
-use crate::congestion;
 use crate::path::{Observed, PathError, observe};
 use crate::sampler::DEFAULT_INTERVAL;
 use crate::spec::PathSpec;
@@ -95,7 +95,7 @@ pub fn run(
         Run { experiment, case, method, options, stop: &stop }.once(attempts)
     };
     let ran = Ran::now(experiment);
-    let mut result = series::measure(experiment, options, &congestion::available(), once, progress)?;
+    let mut result = series::measure(experiment, options, &machine::available(), once, progress)?;
     result.ran = vec![ran];
     Ok(result)
 }
@@ -110,6 +110,9 @@ struct Run<'a> {
 
 impl Run<'_> {
     fn once(&self, attempts: u32) -> Result<RunResult, ExperimentError> {
+        if let Some(problem) = small_limit(self.case) {
+            return Ok(RunResult { problem: Some(problem), attempts, ..RunResult::default() });
+        }
         let directory = tempfile::tempdir().map_err(ExperimentError::Directory)?;
         let seen = match self.observed(directory.path()) {
             Ok(seen) => seen,
@@ -125,9 +128,9 @@ impl Run<'_> {
             Err(source) => return Err(self.failed(source)),
         };
         let reading = Reading::new(self.experiment, self.case, &seen, directory.path());
-        let stalled = seen.paths.iter().find_map(|path| path.invalid.clone());
-        let problem =
-            if reading.complete() { stalled } else { Some(self.last_words(&seen, directory.path())) };
+        let stalled = || seen.paths.iter().find_map(|path| path.invalid.clone());
+        let incomplete = reading.incomplete().map(|what| with_last_words(&what, &seen, directory.path()));
+        let problem = incomplete.or_else(stalled);
         let values = reading.values(&self.experiment.quantities);
         // A survey has hundreds of cases, which its maps sum up.
         let over_time = (!self.experiment.survey).then(|| reading.over_time());
@@ -187,17 +190,30 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Returns the client's last error message, in one line.
-    fn last_words(&self, seen: &Observed, directory: &Path) -> String {
-        let told = std::fs::read_to_string(directory.join(ERRORS)).unwrap_or_default();
-        let last = told.lines().rev().find(|line| !line.trim().is_empty());
-        let last = last.map(|line| format!(": {}", line.trim())).unwrap_or_default();
-        format!("a flow has no report (status {}){last}", seen.outcome.status)
-    }
-
     fn failed(&self, source: PathError) -> ExperimentError {
         ExperimentError::Run { id: self.experiment.id, method: self.method.name, source }
     }
+}
+
+/// Returns which limit of this machine is too small for the socket buffers that flows of `case` set; `None`: none is. The
+/// kernel has these limits for all network namespaces together, so they cannot be set for the laboratory's hosts alone.
+fn small_limit(case: &Case) -> Option<String> {
+    let wanted = case.flows.iter().filter_map(|flow| flow.buffer).max()?;
+    ["rmem_max", "wmem_max"].into_iter().find_map(|name| {
+        let text = std::fs::read_to_string(format!("/proc/sys/net/core/{name}")).ok()?;
+        let limit: u64 = text.trim().parse().ok()?;
+        (limit < wanted).then(|| {
+            format!("net.core.{name} is {limit} on this machine: a flow needs {wanted}, as by `sysctl -w net.core.{name}={wanted}`")
+        })
+    })
+}
+
+/// Returns `what` with the clients' status and the last line that they wrote on standard error.
+fn with_last_words(what: &str, seen: &Observed, directory: &Path) -> String {
+    let told = std::fs::read_to_string(directory.join(ERRORS)).unwrap_or_default();
+    let last = told.lines().rev().find(|line| !line.trim().is_empty());
+    let last = last.map(|line| format!(": {}", line.trim())).unwrap_or_default();
+    format!("{what} (status {}){last}", seen.outcome.status)
 }
 
 /// Remembers a signal that arrived while no program ran.
@@ -230,5 +246,25 @@ impl Drop for StopSignal {
         for id in self.registered.drain(..) {
             signal_hook::low_level::unregister(id);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::model::Flow;
+    use super::*;
+
+    #[test]
+    fn a_buffer_beyond_the_machines_limit_is_named() {
+        let of = |buffer| {
+            let catalogue = super::super::catalogue();
+            let mut experiment = catalogue.into_iter().find(|one| one.id == "sobas-cross").unwrap();
+            experiment.cases[0].flows.push(Flow { buffer, ..Flow::default() });
+            small_limit(&experiment.cases[0])
+        };
+        assert_eq!((of(None), of(Some(4_096))), (None, None));
+        // The kernel's number is a signed 32-bit one. Some containers do not show it.
+        let Some(problem) = of(Some(1 << 32)) else { return };
+        assert!(problem.contains("net.core.rmem_max") && problem.contains("4294967296"), "{problem}");
     }
 }

@@ -9,7 +9,7 @@ use bufwise_units::Nanos;
 
 use super::ends::{flow_report, port};
 use super::ftp;
-use super::model::{Amount, Case, Experiment, Flow, Method, Way};
+use super::model::{Amount, Case, Experiment, Flow, Method, WEB_SERVER, Way};
 use super::probe_grid;
 use super::program;
 
@@ -172,11 +172,14 @@ impl Ends<'_> {
         let Self { case, method, quick, bufwise, .. } = *self;
         let (amount, host) = (method.amount_of(flow), host(case, flow));
         let seconds = amount.seconds(quick);
+        let web = if flow.web { format!(" --web {}", document_sizes(flow, amount)) } else { String::new() };
         match amount {
             Amount::Documents(..) => {
-                document(bufwise, number, &host, flow, ("--fetch", amount.documents(quick)))
+                document(bufwise, number, &host, flow, &format!("--fetch {}{web}", amount.documents(quick)))
             }
-            Amount::Requests(..) => document(bufwise, number, &host, flow, ("--request-for", seconds)),
+            Amount::Requests(..) => {
+                document(bufwise, number, &host, flow, &format!("--request-for {seconds}{web}"))
+            }
             Amount::File(..) => ftp::client(bufwise, method.ftp, number, flow),
             Amount::Program(own, ..) => program::client(own, number, &host, flow, seconds + PATIENCE),
             Amount::Probe(..) => probe_grid::client(bufwise, number, &host, flow),
@@ -186,10 +189,13 @@ impl Ends<'_> {
 
     fn server(&self, number: usize, flow: &Flow) -> String {
         let Self { case, method, quick, bufwise, .. } = *self;
-        match method.amount_of(flow) {
-            Amount::Documents(bytes, ..) | Amount::Requests(bytes, ..) => {
-                let sizes: Vec<String> = flow.sizes.iter().map(u64::to_string).collect();
-                let sizes = if sizes.is_empty() { bytes.to_string() } else { sizes.join(",") };
+        let amount = method.amount_of(flow);
+        match amount {
+            Amount::Documents(..) | Amount::Requests(..) if flow.web => {
+                web_server(&document_sizes(flow, amount), port(number))
+            }
+            Amount::Documents(..) | Amount::Requests(..) => {
+                let sizes = document_sizes(flow, amount);
                 format!("{bufwise} lab document --serve {sizes} --port {}", port(number))
             }
             Amount::File(whole, _, part, _) => {
@@ -222,9 +228,30 @@ pub(super) fn wait(flow: &Flow) -> String {
     if flow.delay > Nanos(0) { format!("sleep {}; ", flow.delay.0 as f64 / 1e9) } else { String::new() }
 }
 
-fn document(bufwise: &str, number: usize, host: &str, flow: &Flow, (what, count): (&str, u32)) -> String {
+/// Returns the sizes of the flow's documents in bytes, with commas.
+fn document_sizes(flow: &Flow, amount: Amount) -> String {
+    match amount {
+        Amount::Documents(bytes, ..) | Amount::Requests(bytes, ..) if flow.sizes.is_empty() => {
+            bytes.to_string()
+        }
+        _ => flow.sizes.iter().map(u64::to_string).collect::<Vec<_>>().join(","),
+    }
+}
+
+/// Returns the web server, with a file of each size that is named by it. The files take no space on the disk.
+fn web_server(sizes: &str, port: u16) -> String {
+    let files = sizes.replace(',', " ");
+    format!(
+        "mkdir -p web && for size in {files}; do truncate -s $size web/$size; done && printf \"%s\\n\" \"user root;\" \
+         \"daemon off;\" \"pid $PWD/web.pid;\" \"error_log stderr;\" \"events {{}}\" \
+         \"http {{ access_log off; server {{ listen {port}; root $PWD/web; }} }}\" >web.conf && \
+         exec {WEB_SERVER} -e stderr -c $PWD/web.conf"
+    )
+}
+
+fn document(bufwise: &str, number: usize, host: &str, flow: &Flow, what: &str) -> String {
     let (wait, port, report) = (wait(flow), port(number), flow_report(number));
-    format!("{wait}{bufwise} lab document {what} {count} --host {host} --port {port} >{report}")
+    format!("{wait}{bufwise} lab document {what} --host {host} --port {port} >{report}")
 }
 
 fn iperf3(way: Way, number: usize, host: &str, flow: &Flow, amount: Amount, quick: bool) -> String {
@@ -314,6 +341,18 @@ mod tests {
     }
 
     #[test]
+    fn a_web_server_has_a_file_for_each_size_and_is_tuned_as_any_program() {
+        let Commands { server, client, .. } = commands("sabt-fig10", 2, "sabt, 8 KB");
+        let (tuned, web) = server.split_once(" -- sh -c 'mkdir -p web && for size in 1024 ").unwrap();
+        assert_eq!(tuned, "bufwise run --policy sabt");
+        assert!(web.contains(" 49152; do truncate -s $size web/$size; done && printf \"%s\\n\" "), "{web}");
+        assert!(web.contains("\"http { access_log off; server { listen 5201; root $PWD/web; } }\""), "{web}");
+        assert!(web.ends_with("exec nginx -e stderr -c $PWD/web.conf'"), "{web}");
+        assert!(client.starts_with("bufwise lab document --request-for 10 --web 1024,1024,"), "{client}");
+        assert!(client.ends_with(",49152 --host 198.18.0.2 --port 5201 >flow0.json"), "{client}");
+    }
+
+    #[test]
     fn more_connections_than_iperf3_opens_are_two_flows() {
         let Commands { server, client, .. } = commands("abt-many", 3, "kernel");
         assert_eq!(server, "{ iperf3 -s -1 -p 5201 ; } & { iperf3 -s -1 -p 5202 ; } & wait");
@@ -332,7 +371,8 @@ mod tests {
     #[test]
     fn a_methods_own_amount_is_not_for_the_flows_in_the_way() {
         let Commands { server, client, .. } = commands("sobas-fig1-4", 0, "128 KB");
-        assert!(client.contains("get ftp://198.18.0.2:5201/file") && client.contains("-t 14"), "{client}");
+        assert!(client.contains("sleep 1; bufwise get ftp://198.18.0.2:5201/file"), "{client}");
+        assert!(client.contains("-p 5202 -t 22 -R"), "it lasts longer than the file may take: {client}");
         assert!(
             server.contains("truncate -s 31250000") && server.contains("iperf3 -s -1 -p 5202"),
             "{server}"

@@ -10,7 +10,8 @@ const ATTEMPTS: u32 = 3;
 
 /// Makes every run of `experiment` that is not kept yet, by calling `once`; its last argument counts the attempts.
 ///
-/// A survey leaves out methods whose congestion control is not among `available`.
+/// A survey leaves out methods whose congestion control is not among `available`, and any experiment the cases whose web
+/// server is not.
 pub(super) fn measure(
     experiment: &Experiment,
     options: &Options,
@@ -19,7 +20,7 @@ pub(super) fn measure(
     mut progress: impl FnMut(&str),
 ) -> Result<ExperimentResult, ExperimentError> {
     let kept = options.out.as_ref().filter(|_| experiment.survey);
-    let kept = kept.map(|out| Kept::in_directory(out, experiment));
+    let kept = kept.map(|out| Kept::in_directory(out, experiment, options.quick));
     let mut result = ExperimentResult::new(experiment, options.quick, options.repeat, Some(available));
     for left_out in &result.left_out {
         progress(&format!("{}: left out: {left_out}", experiment.id));
@@ -183,6 +184,22 @@ mod tests {
         assert!(!result.met(), "not measured is no pass");
         let (again, _) = runs(&survey, out.path(), usize::MAX);
         assert!(again.len() == 4 && again.iter().all(|run| run.ends_with(": bbr")), "{again:?}");
+    }
+
+    #[test]
+    fn a_case_whose_web_server_is_not_installed_is_left_out_and_named() {
+        let catalogue = super::super::catalogue();
+        let documents = catalogue.into_iter().find(|experiment| experiment.id == "sabt-fig10").unwrap();
+        let of = |available: &[&str]| {
+            let fake = |_: &Case, _: &Method, attempts| Ok(one(true, attempts));
+            measure(&documents, &options(None), &names(available), fake, |_| {}).unwrap()
+        };
+        let kernels = ["cubic", "reno", "bbr"];
+        let without = of(&kernels);
+        assert_eq!(without.left_out, ["web server: no nginx on this machine"]);
+        assert_eq!(without.cases[2].methods.len(), 0);
+        let with = of(&[&kernels[..], &["nginx"]].concat());
+        assert!(with.left_out.is_empty() && with.cases[2].methods.len() == with.cases[0].methods.len());
     }
 
     #[test]

@@ -2,50 +2,116 @@
 
 use std::fs;
 
-use bufwise_link::{CrossPattern, CrossTraffic, Loss, QueueLimit};
+use bufwise_link::{CrossPattern, CrossTraffic, Durations, Loss, QueueLimit, Trace};
+use bufwise_units::{BitRate, Nanos};
 
 use super::model::Method;
-use crate::spec::{PathSpec, SharedLink};
+use crate::spec::{DEFAULT_MTU, HEAVY_TAIL, PathSpec, SharedLink};
 
-/// Returns a path in one line.
+/// Returns a path in one line. Paths that differ have different lines: by them a second call tells whether a result is of
+/// the same path.
 pub(super) fn path(spec: &PathSpec) -> String {
-    let rate = match spec.rate.map(|rate| rate.0) {
-        None => "no limit".to_owned(),
-        Some(rate) if rate < 1_000_000 => format!("{} kbit/s", rate as f64 / 1e3),
-        Some(rate) => format!("{} Mbit/s", rate as f64 / 1e6),
-    };
-    let from = spec.from.as_ref().map(|host| format!("from {host}: ")).unwrap_or_default();
-    let mut text = format!("{from}{rate}, {} ms", spec.rtt.0 as f64 / 1e6);
-    if let Ok(QueueLimit::Bytes(bytes)) = spec.queue_limit() {
-        text += &format!(", queue {bytes} B");
+    // Without `..`, so that a new field cannot be forgotten. The last three are the method's.
+    let PathSpec {
+        from,
+        links,
+        rate,
+        rtt,
+        queue,
+        policer,
+        loss,
+        jitter,
+        reorder,
+        trace,
+        rate_a_to_b,
+        trace_a_to_b,
+        cross_a_to_b,
+        cross_b_to_a,
+        mtu,
+        seed,
+        rmem: _,
+        wmem: _,
+        congestion_control: _,
+    } = spec;
+    let limit = rate.map_or_else(|| "no limit".to_owned(), self::rate);
+    let mut parts = vec![limit, millis(*rtt)];
+    parts.extend(rate_a_to_b.map(|rate| format!("a to b {}", self::rate(rate))));
+    let size = if *policer { "policer" } else { "queue" };
+    parts.extend(match spec.queue_limit() {
+        Ok(QueueLimit::Bytes(bytes)) => Some(format!("{size} {bytes} B")),
+        Ok(QueueLimit::Packets(packets)) => Some(format!("{size} {packets} packets")),
+        Ok(QueueLimit::Unlimited) if queue.is_some() || *policer => Some(format!("{size} unlimited")),
+        Ok(QueueLimit::Unlimited) | Err(_) => None,
+    });
+    parts.extend(lost(*loss));
+    if *jitter > Nanos(0) {
+        let order = if *reorder { " out of order" } else { "" };
+        parts.push(format!("jitter {}{order}", millis(*jitter)));
+    } else if *reorder {
+        parts.push("out of order".to_owned());
     }
-    if let Loss::Uniform { probability } = spec.loss {
-        text += &format!(", loss {probability}");
+    parts.extend(trace.as_ref().map(over_time));
+    parts.extend(trace_a_to_b.as_ref().map(|trace| format!("a to b {}", over_time(trace))));
+    for (cross, way) in [(cross_a_to_b, "a to b"), (cross_b_to_a, "b to a")] {
+        parts.extend(cross.map(|cross| format!("others {way} {}", others(cross))));
     }
-    for (cross, way) in [(spec.cross_a_to_b, "a to b"), (spec.cross_b_to_a, "b to a")] {
-        if let Some(cross) = cross {
-            text += &format!(", others {way} {}", others(cross));
-        }
-    }
-    for SharedLink { name, spec } in &spec.links {
-        text += &format!(", then {name} ({})", path(spec));
-    }
-    text
+    parts.extend((*mtu != DEFAULT_MTU).then(|| format!("MTU {mtu}")));
+    parts.extend((*seed != PathSpec::default().seed).then(|| format!("seed {seed}")));
+    parts.extend(links.iter().map(|SharedLink { name, spec }| format!("then {name} ({})", path(spec))));
+    let from = from.as_ref().map(|host| format!("from {host}: ")).unwrap_or_default();
+    from + &parts.join(", ")
 }
 
-/// Returns cross traffic's rate and its bursts.
-fn others(CrossTraffic { rate, pattern, .. }: CrossTraffic) -> String {
-    let mbit = rate.0 as f64 / 1e6;
-    let millis = |time: bufwise_units::Nanos| time.0 as f64 / 1e6;
-    match pattern {
-        CrossPattern::Constant => format!("{mbit} Mbit/s"),
-        CrossPattern::Bursty { on, off, .. } => {
-            format!("{mbit} Mbit/s, {} ms on and {} ms off", millis(on), millis(off))
-        }
-        CrossPattern::Aggregate { sources, on, off, .. } => {
-            format!("{mbit} Mbit/s from {sources} sources, {} ms on and {} ms off", millis(on), millis(off))
-        }
+fn rate(BitRate(rate): BitRate) -> String {
+    if rate < 1_000_000 {
+        format!("{} kbit/s", rate as f64 / 1e3)
+    } else {
+        format!("{} Mbit/s", rate as f64 / 1e6)
     }
+}
+
+fn millis(time: Nanos) -> String {
+    format!("{} ms", time.0 as f64 / 1e6)
+}
+
+fn lost(loss: Loss) -> Option<String> {
+    match loss {
+        Loss::None => None,
+        Loss::Uniform { probability } => Some(format!("loss {probability}")),
+        Loss::GilbertElliott { good_to_bad, bad_to_good, loss_good, loss_bad } => Some(format!(
+            "loss in bursts: good to bad {good_to_bad}, bad to good {bad_to_good}, lost {loss_good} and {loss_bad}"
+        )),
+    }
+}
+
+/// Returns a trace's number of steps, and a number that is another one for other steps.
+fn over_time(trace: &Trace) -> String {
+    let steps = format!("{trace:?}");
+    // FNV-1a with 64 bits.
+    let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+    let hash = steps.bytes().fold(0xcbf2_9ce4_8422_2325, mix);
+    format!("over time in {} steps ({hash:016x})", trace.steps().len())
+}
+
+/// Returns cross traffic's rate and its bursts, and what is unusual of its packets and times.
+fn others(CrossTraffic { rate, packet_bytes, pattern }: CrossTraffic) -> String {
+    let mbit = format!("{} Mbit/s", rate.0 as f64 / 1e6);
+    let times = |on, off, durations| {
+        let unusual = match durations {
+            _ if durations == HEAVY_TAIL => String::new(),
+            Durations::Exponential => ", exponential".to_owned(),
+            Durations::Pareto { shape } => format!(", heavy-tailed with shape {shape}"),
+        };
+        format!("{} on and {} off{unusual}", millis(on), millis(off))
+    };
+    let text = match pattern {
+        CrossPattern::Constant => mbit,
+        CrossPattern::Bursty { on, off, durations } => format!("{mbit}, {}", times(on, off, durations)),
+        CrossPattern::Aggregate { sources, on, off, durations } => {
+            format!("{mbit} from {sources} sources, {}", times(on, off, durations))
+        }
+    };
+    if packet_bytes == u32::from(DEFAULT_MTU) { text } else { format!("{text} in packets of {packet_bytes} B") }
 }
 
 /// Returns a method's kernel settings in one line.
@@ -68,4 +134,56 @@ pub(super) fn kernel(method: &Method) -> String {
 pub(super) fn kernel_release() -> String {
     fs::read_to_string("/proc/sys/kernel/osrelease")
         .map_or_else(|_| "unknown".to_owned(), |text| text.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use bufwise_link::QueueSize;
+
+    use super::super::model;
+    use super::*;
+    use crate::spec::CrossSpec;
+
+    #[test]
+    fn paths_that_differ_have_different_lines() {
+        let usual = || model::path(10, 20);
+        let cross = |text: &str| text.parse::<CrossSpec>().ok().map(|cross| cross.0);
+        let trace = |text: &str| text.parse().ok();
+        let burst = |loss_bad| Loss::GilbertElliott {
+            good_to_bad: 0.01,
+            bad_to_good: 0.5,
+            loss_good: 0.0,
+            loss_bad,
+        };
+        let packets = |packets| Some(QueueSize::Limit(QueueLimit::Packets(packets)));
+        let paths = [
+            usual(),
+            PathSpec { from: Some("C".to_owned()), ..usual() },
+            PathSpec { rate: None, ..usual() },
+            PathSpec { rtt: Nanos::from_millis(21), ..usual() },
+            PathSpec { queue: packets(20), ..usual() },
+            PathSpec { queue: packets(21), ..usual() },
+            PathSpec { queue: "unlimited".parse().ok(), ..usual() },
+            PathSpec { queue: packets(20), policer: true, ..usual() },
+            PathSpec { loss: burst(1.0), ..usual() },
+            PathSpec { loss: burst(0.5), ..usual() },
+            PathSpec { jitter: Nanos::from_millis(2), ..usual() },
+            PathSpec { jitter: Nanos::from_millis(2), reorder: true, ..usual() },
+            PathSpec { trace: trace("0 10mbit 10ms\n5 5mbit"), ..usual() },
+            PathSpec { trace: trace("0 10mbit 10ms\n5 6mbit"), ..usual() },
+            PathSpec { trace_a_to_b: trace("0 10mbit 10ms\n5 6mbit"), ..usual() },
+            PathSpec { rate_a_to_b: Some(BitRate(1_000_000)), ..usual() },
+            PathSpec { cross_a_to_b: cross("1mbit"), ..usual() },
+            PathSpec { cross_b_to_a: cross("1mbit"), ..usual() },
+            PathSpec { cross_b_to_a: cross("1mbit:1ms,2ms"), ..usual() },
+            PathSpec { mtu: 9_000, ..usual() },
+            PathSpec { seed: 2, ..usual() },
+        ];
+        let lines: Vec<String> = paths.iter().map(path).collect();
+        for (index, line) in lines.iter().enumerate() {
+            assert!(!lines[..index].contains(line), "{line}");
+        }
+        // What files of earlier versions have.
+        assert_eq!(lines[0], "10 Mbit/s, 20 ms, queue 96896 B");
+    }
 }

@@ -11,7 +11,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::model::{Bound, Experiment};
+use super::model::{Bound, Case, Experiment};
 use super::result::{CaseResult, ExperimentResult};
 
 /// One of several parts, written as `2/3`.
@@ -68,12 +68,17 @@ impl Shard {
     pub fn of(self, mut experiment: Experiment, quick: bool) -> Experiment {
         let (number, of) = (self.number.get() as usize, self.of.get() as usize);
         let mut index = 0;
-        experiment.cases.retain(|case| {
+        let (own, others): (Vec<_>, Vec<_>) = experiment.cases.drain(..).partition(|case| {
             let is_run = case.quick || !quick;
             index += usize::from(is_run);
             is_run && (index - 1) % of == number - 1
         });
-        experiment.targets.retain(|target| !matches!(target.bound, Bound::EarlierThan(..)));
+        // The other parts judge what concerns only their cases.
+        experiment.targets.retain(|target| {
+            let concerns = |cases: &[Case]| cases.iter().any(|case| target.concerns(case));
+            !matches!(target.bound, Bound::EarlierThan(..)) && (concerns(&own) || !concerns(&others))
+        });
+        experiment.cases = own;
         experiment
     }
 }
@@ -114,7 +119,7 @@ pub fn join(mut results: Vec<ExperimentResult>, known: &[Experiment]) -> Vec<Exp
 
 /// Joins parts into one result; `None` if there are none.
 fn whole(parts: Vec<ExperimentResult>, experiment: Option<&Experiment>) -> Option<ExperimentResult> {
-    let missing = missing(&parts);
+    let missing = missing(&parts, experiment);
     let are_several = parts.len() > 1;
     let mut rest = parts.into_iter();
     let mut joined = rest.next()?;
@@ -135,6 +140,7 @@ fn whole(parts: Vec<ExperimentResult>, experiment: Option<&Experiment>) -> Optio
         return Some(joined);
     }
     joined.shard = None;
+    joined.cases_in_all = None;
     let place = |case: &CaseResult| experiment?.cases.iter().position(|one| one.name == case.name);
     // A file may have the name of an experiment of the catalogue but other cases; then the verdicts of its parts stay.
     if let Some(experiment) = experiment.filter(|_| joined.cases.iter().all(|case| place(case).is_some())) {
@@ -157,15 +163,18 @@ fn in_turn(columns: Vec<Vec<CaseResult>>) -> Vec<CaseResult> {
     }
 }
 
-/// Returns a line for each missing part.
-fn missing(parts: &[ExperimentResult]) -> Vec<String> {
+/// Returns a line for each missing part. Where there are more parts than cases the last parts are empty and leave no file.
+fn missing(parts: &[ExperimentResult], experiment: Option<&Experiment>) -> Vec<String> {
     let there: BTreeSet<Shard> = parts.iter().filter_map(|part| part.shard).collect();
     let Some(of) = there.first().map(|shard| shard.of).filter(|_| there.len() == parts.len()) else {
         return Vec::new();
     };
     /// Missing parts beyond this number are not listed one by one.
     const LISTED: u32 = 100;
-    let numbers = (1..=of.get().min(LISTED)).filter_map(NonZeroU32::new);
+    let recorded = parts.iter().find_map(|part| part.cases_in_all);
+    let known = || experiment.map(|one| one.cases(parts.iter().any(|part| part.quick)).count());
+    let with_cases = recorded.or_else(known).and_then(|count| u32::try_from(count).ok()).unwrap_or(u32::MAX);
+    let numbers = (1..=of.get().min(LISTED).min(with_cases)).filter_map(NonZeroU32::new);
     let absent = numbers.map(|number| Shard { number, of }).filter(|shard| !there.contains(shard));
     absent.map(|shard| format!("the cases of shard {shard}: not among these results")).collect()
 }
@@ -256,11 +265,41 @@ pub(super) mod tests {
     #[test]
     fn a_part_that_is_missing_is_named() {
         let mut parts = parts(3);
-        parts.remove(1);
+        let without = parts.remove(1).cases.len();
         let joined = join(parts, &[experiment()]);
         assert_eq!(joined.len(), 1);
         assert_eq!(joined[0].left_out, ["the cases of shard 2/3: not among these results"]);
-        assert_eq!(joined[0].cases.len(), 4);
+        assert_eq!(joined[0].cases.len(), experiment().cases.len() - without);
+    }
+
+    #[test]
+    fn a_part_without_a_case_is_not_missing() {
+        let one_case = |id: &str| {
+            let mut experiment = experiment();
+            experiment.cases.truncate(1);
+            let first: Shard = "1/4".parse().unwrap();
+            let part = result(&first.of(experiment.clone(), false), Some(first));
+            (ExperimentResult { id: id.to_owned(), ..part }, experiment)
+        };
+        let (part, experiment) = one_case("sabt-fig5");
+        assert!(join(vec![part], &[experiment])[0].left_out.is_empty());
+        // The number of cases of a user's file is in its parts.
+        let (part, _) = one_case("mine");
+        assert_eq!(join(vec![part.clone()], &[])[0].left_out.len(), 3);
+        let part = ExperimentResult { cases_in_all: Some(1), ..part };
+        assert!(join(vec![part], &[])[0].left_out.is_empty());
+    }
+
+    #[test]
+    fn who_is_earlier_is_open_as_long_as_a_part_is_missing() {
+        let earlier = |parts| {
+            let joined = join(parts, &[experiment()]).remove(0);
+            joined.targets.iter().map(|target| target.met).collect::<Vec<_>>()
+        };
+        assert_eq!(earlier(parts(3)), [Some(false); 2], "all have the same rate");
+        let mut two = parts(3);
+        two.remove(1);
+        assert_eq!(earlier(two), [None; 2]);
     }
 
     #[test]

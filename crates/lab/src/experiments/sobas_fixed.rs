@@ -3,8 +3,8 @@
 use bufwise_link::{CrossPattern, CrossTraffic, QueueSize};
 use bufwise_units::{BitRate, Nanos};
 
-use super::model::{Amount, Bound, Case, Experiment, Flow, Ftp, Method, Quantity, Target, path};
-use super::sobas::{file, movers, one, with_file};
+use super::model::{Bound, Case, Experiment, Ftp, Method, Quantity, Target, path};
+use super::sobas::{LIMIT_17_MBIT, LIMITED_PAYLOAD, beside_a_limited_flow, file, movers, one, with_file};
 use crate::spec::{HEAVY_TAIL, PathSpec};
 
 pub(super) fn experiments() -> Vec<Experiment> {
@@ -18,13 +18,11 @@ fn fixed(name: &'static str, policy: &'static str) -> Method {
 }
 
 fn sizes() -> Experiment {
-    // 17 Mbit/s over 40 ms are 85 KB; iperf3's -w is about three quarters of that.
-    let limited =
-        Flow { amount: Amount::Seconds(14, 8), cross: true, buffer: Some(61_000), ..Flow::default() };
     // 550 KB and what they add in slow start fit beside the other flow, 900 KB do not.
     let spec = PathSpec { queue: Some(QueueSize::Bdp(0.8)), ..path(97, 40) };
-    let case = one("80 free", spec, vec![file(80, 10), limited]);
+    let case = one("80 free", spec, beside_a_limited_flow(file(80, 10), LIMIT_17_MBIT));
     let slow = Method { amount: Some(file(25, 10).amount), ..fixed("128 KB", "fixed:128KB") };
+    let others = 17e6 * LIMITED_PAYLOAD;
     let quantities = vec![Quantity::GoodputBps, Quantity::RttMeanS, Quantity::Drops, Quantity::OthersBps];
     Experiment {
         methods: vec![
@@ -42,6 +40,9 @@ fn sizes() -> Experiment {
              queue of 4/5 of a BDP; Reno, as then.",
             case,
             vec![
+                // The other flow, where it meets no queue.
+                Target::new("128 KB", Quantity::OthersBps, Bound::AtLeast(0.95 * others)),
+                Target::new("128 KB", Quantity::OthersBps, Bound::AtMost(1.05 * others)),
                 Target::new("400 KB", Quantity::Drops, Bound::AtMost(0.0)),
                 Target::new("550 KB", Quantity::GoodputBps, Bound::AtLeastTimes(1.05, "400 KB")),
             ],

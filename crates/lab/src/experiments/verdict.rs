@@ -2,40 +2,104 @@
 
 use std::fmt;
 
-use super::model::{Bound, Case, Experiment, Quantity, Target};
+use super::model::{Bound, Case, Experiment, Quantity, Target, Way};
 use super::result::{CaseResult, Verdict};
 
-/// Judges every target of `experiment` in the cases that were run.
-pub(super) fn judge(experiment: &Experiment, cases: &[CaseResult]) -> Vec<Verdict> {
-    let mut verdicts = Vec::new();
-    for target in &experiment.targets {
-        if let Bound::EarlierThan(share, other) = target.bound {
-            verdicts.push(earlier(target, share, other, cases));
-            continue;
-        }
-        let concerned = |case: &&CaseResult| {
-            let named = target.cases.is_empty() || target.cases.contains(&case.name);
-            named && case.method(target.method).is_some()
-        };
-        for case in cases.iter().filter(concerned) {
-            let of = experiment.cases.iter().find(|one| one.name == case.name);
-            verdicts.push(in_case(target, case, of));
-        }
-    }
-    verdicts
+/// Judges every target of `experiment` in the cases that were run, with `quick` in the short form.
+///
+/// Only medians of valid runs are judged. A target that no case judges gets a verdict as well, so that it cannot pass
+/// unseen.
+pub(super) fn judge(experiment: &Experiment, cases: &[CaseResult], quick: bool) -> Vec<Verdict> {
+    let judged = |target| Judge { experiment, target, cases, quick }.verdicts();
+    experiment.targets.iter().flat_map(judged).collect()
 }
 
-/// Returns the bandwidth-delay product of the case's first path, bytes.
-fn product(case: &Case) -> Option<f64> {
-    let path = case.paths.first()?;
+/// A target, and the results by which it is judged.
+struct Judge<'a> {
+    experiment: &'a Experiment,
+    target: &'a Target,
+    cases: &'a [CaseResult],
+    quick: bool,
+}
+
+impl Judge<'_> {
+    fn verdicts(&self) -> Vec<Verdict> {
+        let Self { experiment, target, cases, .. } = *self;
+        if let Bound::EarlierThan(share, other) = target.bound {
+            let verdict = earlier(target, share, other, cases, &self.that_run([target.method, other]));
+            return vec![self.excused(verdict, cases)];
+        }
+        let concerned = |case: &&CaseResult| target.names(&case.name) && case.method(target.method).is_some();
+        let judged = |case: &CaseResult| {
+            let of = experiment.cases.iter().find(|one| one.name == case.name);
+            self.excused(in_case(target, case, of, experiment.way), std::slice::from_ref(case))
+        };
+        let mut verdicts: Vec<Verdict> = cases.iter().filter(concerned).map(judged).collect();
+        verdicts.extend(self.unjudged(&verdicts));
+        verdicts
+    }
+
+    /// Returns the verdict on the cases that the target names, or on all cases, if `verdicts` lack them. The short form
+    /// leaves out cases and methods; there a target must only be judged in one case to have no such verdict.
+    fn unjudged(&self, verdicts: &[Verdict]) -> Option<Verdict> {
+        let Self { experiment, target, quick, .. } = *self;
+        let lacks = |name: &&String| {
+            let is_there = experiment.cases.iter().any(|case| case.name == **name);
+            is_there && verdicts.iter().all(|verdict| verdict.case != **name)
+        };
+        let missing: Vec<&String> = target.cases.iter().filter(lacks).collect();
+        if !verdicts.is_empty() && (quick || missing.is_empty()) {
+            return None;
+        }
+        let name = if let [one] = missing[..] { one.as_str() } else { "" };
+        let nothing = CaseResult::nothing(name);
+        let verdict = in_case(target, &nothing, None, experiment.way);
+        let several = if missing.len() > 1 { format!(", in {} cases", missing.len()) } else { String::new() };
+        Some(self.excused(Verdict { text: verdict.text + &several, ..verdict }, &[]))
+    }
+
+    /// Marks a target that cannot be judged because the short form leaves out a method that it needs, or all of its cases.
+    fn excused(&self, verdict: Verdict, cases: &[CaseResult]) -> Verdict {
+        let ran = |name: &str| cases.iter().any(|case| case.method(name).is_some());
+        let has_others = match self.target.bound {
+            Bound::AtLeastTimes(_, other)
+            | Bound::AtMostTimes(_, other, _)
+            | Bound::WithinProducts(_, _, other)
+            | Bound::EarlierThan(_, other) => ran(other),
+            Bound::AtLeastTimesBest(_, others) => others.into_iter().any(ran),
+            Bound::AtLeast(_)
+            | Bound::AtMost(_)
+            | Bound::WithinMemory
+            | Bound::WithinOwnProducts(..)
+            | Bound::AtLeastOfCeiling(_)
+            | Bound::NearRtt(..) => true,
+        };
+        let left_out = self.quick && verdict.met.is_none() && !(ran(self.target.method) && has_others);
+        Verdict { left_out, ..verdict }
+    }
+
+    /// Returns the names of the cases in which all of `methods` run.
+    fn that_run(&self, methods: [&str; 2]) -> Vec<&str> {
+        let Self { experiment, quick, .. } = *self;
+        let runs = |case: &&Case| {
+            methods.iter().all(|name| experiment.methods(case, quick).any(|method| method.name == *name))
+        };
+        experiment.cases(quick).filter(runs).map(|case| case.name.as_str()).collect()
+    }
+}
+
+/// Returns the bandwidth-delay product of the case's first path in the direction of the data, bytes.
+fn product(case: &Case, way: Way) -> Option<f64> {
+    let path = way.of(case.paths.first()?);
     Some(path.tight_rate()?.0 as f64 / 8.0 * path.whole_rtt().0 as f64 / 1e9)
 }
 
-fn in_case(target: &Target, case: &CaseResult, of_case: Option<&Case>) -> Verdict {
+fn in_case(target: &Target, case: &CaseResult, of_case: Option<&Case>, way: Way) -> Verdict {
     let memory = of_case.and_then(|one| one.memory);
+    let product = || product(of_case?, way);
     let Target { method, quantity, bound, .. } = target;
-    let measured = case.median(method, *quantity);
-    let of = |other: &str| case.median(other, *quantity);
+    let measured = case.valid_median(method, *quantity);
+    let of = |other: &str| case.valid_median(other, *quantity);
     let show = |value: f64| with_unit(*quantity, value);
     let (text, limit, at_least) = match *bound {
         Bound::AtLeast(limit) => (format!("at least {}", show(limit)), Some(limit), true),
@@ -53,12 +117,12 @@ fn in_case(target: &Target, case: &CaseResult, of_case: Option<&Case>) -> Verdic
             (format!("at most the memory of {}", limit.map_or_else(|| "-".to_owned(), show)), limit, false)
         }
         Bound::WithinProducts(times, more, other) => {
-            let own = of_case.and_then(product).map(|product| product * times + more);
+            let own = product().map(|product| product * times + more);
             let limit = own.zip(of(other)).map(|(own, others)| own.max(others));
             (format!("at most {times} BDP + {}, or `{other}`'s", show(more)), limit, false)
         }
         Bound::WithinOwnProducts(times, more) => {
-            let limit = of_case.and_then(product).map(|product| product * times + more);
+            let limit = product().map(|product| product * times + more);
             (format!("at most {times} BDP + {}", show(more)), limit, false)
         }
         Bound::AtLeastOfCeiling(share) => {
@@ -99,19 +163,25 @@ fn in_case(target: &Target, case: &CaseResult, of_case: Option<&Case>) -> Verdic
         text,
         measured,
         met,
+        left_out: false,
     }
 }
 
 /// Judges whether the method reaches `share` of the best value of the two in an earlier case of the list than `other` does.
-/// Other methods do not count: another congestion control has another best.
-fn earlier(target: &Target, share: f64, other: &str, cases: &[CaseResult]) -> Verdict {
+/// Other methods do not count: another congestion control has another best. Without a value of both in each of the
+/// `wanted` cases it cannot be judged: the missing case may be the earliest, or have the best value.
+fn earlier(target: &Target, share: f64, other: &str, cases: &[CaseResult], wanted: &[&str]) -> Verdict {
     let Target { method, quantity, .. } = target;
-    let of_two = |case: &CaseResult| [*method, other].map(|name| case.median(name, *quantity));
+    let of_two = |case: &CaseResult| [*method, other].map(|name| case.valid_median(name, *quantity));
+    let has = |name: &&str| {
+        cases.iter().any(|case| case.name == **name && of_two(case).iter().all(Option::is_some))
+    };
+    let is_complete = wanted.iter().all(has);
     let best = cases.iter().flat_map(of_two).flatten().fold(0.0, f64::max);
     let reached = |method: &str| {
         cases
             .iter()
-            .position(|case| case.median(method, *quantity).is_some_and(|value| value >= share * best))
+            .position(|case| case.valid_median(method, *quantity).is_some_and(|value| value >= share * best))
     };
     let (own, others) = (reached(method), reached(other));
     let name = |place: Option<usize>| place.map_or("none", |place| cases[place].name.as_str());
@@ -132,8 +202,9 @@ fn earlier(target: &Target, share: f64, other: &str, cases: &[CaseResult]) -> Ve
         method: (*method).to_owned(),
         quantity: *quantity,
         text,
-        measured: own.and_then(|place| cases[place].median(method, *quantity)),
-        met: met.filter(|_| best > 0.0),
+        measured: own.and_then(|place| cases[place].valid_median(method, *quantity)),
+        met: met.filter(|_| best > 0.0 && is_complete),
+        left_out: false,
     }
 }
 
@@ -147,14 +218,21 @@ fn factor(times: f64) -> String {
 }
 
 impl Verdict {
-    /// Returns `met`, `NOT MET`, or that it cannot be judged.
+    /// Returns `met`, `NOT MET`, `not measured`, or that the short form leaves it out.
     #[must_use]
     pub fn word(&self) -> &'static str {
         match self.met {
             Some(true) => "met",
             Some(false) => "NOT MET",
+            None if self.left_out => "left out",
             None => "not measured",
         }
+    }
+
+    /// Whether it is no failure: the target is met, or the short form leaves it out.
+    #[must_use]
+    pub fn passes(&self) -> bool {
+        self.met.unwrap_or(self.left_out)
     }
 
     /// Returns the measured value, with its unit.
@@ -184,10 +262,14 @@ impl fmt::Display for Verdict {
 mod tests {
     use std::collections::BTreeMap;
 
+    use bufwise_units::BitRate;
+
     use super::super::cell::{Cell, Queue};
     use super::super::model::{Setup, path};
-    use super::super::result::MethodResult;
+    use super::super::result::{ExperimentResult, MethodResult, RunResult};
+    use super::super::shard::Shard;
     use super::*;
+    use crate::spec::PathSpec;
 
     fn case(name: &str, medians: &[(&str, f64)]) -> CaseResult {
         let method = |(name, value): &(&str, f64)| MethodResult {
@@ -196,16 +278,10 @@ mod tests {
             server: String::new(),
             client: String::new(),
             settings: String::new(),
-            runs: Vec::new(),
+            runs: vec![RunResult { valid: true, ..RunResult::default() }],
             medians: BTreeMap::from([(Quantity::GoodputBps, *value)]),
         };
-        CaseResult {
-            name: name.to_owned(),
-            paths: Vec::new(),
-            methods: medians.iter().map(method).collect(),
-            needed: 0,
-            cell: None,
-        }
+        CaseResult { methods: medians.iter().map(method).collect(), ..CaseResult::nothing(name) }
     }
 
     fn verdict(bound: Bound, own: f64, other: f64) -> Verdict {
@@ -222,17 +298,17 @@ mod tests {
                 ..Setup::default()
             },
         };
-        in_case(&target, &case("c", &[("own", own), ("other", other)]), Some(&of_case))
+        in_case(&target, &case("c", &[("own", own), ("other", other)]), Some(&of_case), Way::Download)
     }
 
     #[test]
     fn who_is_earlier_depends_on_the_two_alone() {
         let judged = |own: [f64; 2], other: [f64; 2]| {
-            let cases: Vec<CaseResult> = (0..2)
-                .map(|at| case("c", &[("own", own[at]), ("other", other[at]), ("beside", 1e9)]))
-                .collect();
+            let of = |at: usize, name: &'static str| {
+                case(name, &[("own", own[at]), ("other", other[at]), ("beside", 1e9)])
+            };
             let target = Target::new("own", Quantity::GoodputBps, Bound::EarlierThan(0.95, "other"));
-            earlier(&target, 0.95, "other", &cases).met
+            earlier(&target, 0.95, "other", &[of(0, "a"), of(1, "b")], &["a", "b"]).met
         };
         assert_eq!(judged([95.0, 99.0], [94.0, 100.0]), Some(true));
         assert_eq!(judged([94.0, 99.0], [94.0, 100.0]), Some(false), "both at once");
@@ -277,10 +353,104 @@ mod tests {
         ];
         let of = |share, method: &'static str, other| {
             let target = Target::new(method, Quantity::GoodputBps, Bound::EarlierThan(share, other));
-            earlier(&target, share, other, &cases).met
+            earlier(&target, share, other, &cases, &["small", "large"]).met
         };
         assert_eq!(of(0.9, "own", "other"), Some(true));
         assert_eq!(of(0.9, "other", "own"), Some(false));
         assert_eq!(of(0.95, "own", "other"), Some(false), "both in the second");
+    }
+
+    #[test]
+    fn nobody_is_earlier_where_a_case_or_a_median_is_missing() {
+        let target = Target::new("own", Quantity::GoodputBps, Bound::EarlierThan(0.9, "other"));
+        let small = case("small", &[("own", 90.0), ("other", 50.0)]);
+        let judged = |large: &[(&str, f64)]| {
+            earlier(&target, 0.9, "other", &[small.clone(), case("large", large)], &["small", "large"]).met
+        };
+        assert_eq!(judged(&[("own", 99.0), ("other", 100.0)]), Some(true));
+        assert_eq!(judged(&[("own", 99.0)]), None);
+        assert_eq!(earlier(&target, 0.9, "other", &[small], &["small", "large"]).met, None);
+    }
+
+    #[test]
+    fn a_product_is_that_of_the_direction_of_the_data() {
+        let slow_upload = PathSpec { rate_a_to_b: Some(BitRate(10_000_000)), ..path(100, 40) };
+        let case = Case {
+            name: String::new(),
+            paths: vec![slow_upload],
+            flows: Vec::new(),
+            memory: None,
+            quick: true,
+            setup: Setup::default(),
+        };
+        assert_eq!([Way::Upload, Way::Download].map(|way| product(&case, way)), [Some(50e3), Some(500e3)]);
+    }
+
+    #[test]
+    fn a_target_on_no_valid_run_is_not_measured() {
+        let target = |bound| Target::new("own", Quantity::GoodputBps, bound);
+        let judged = |bound, invalid: usize| {
+            let mut case = case("c", &[("own", 10.0), ("other", 10.0)]);
+            case.methods[invalid].runs[0].valid = false;
+            in_case(&target(bound), &case, None, Way::Download)
+        };
+        let own = judged(Bound::AtLeast(1.0), 0);
+        assert_eq!((own.met, own.measured, own.word(), own.passes()), (None, None, "not measured", false));
+        assert_eq!(judged(Bound::AtLeast(1.0), 1).met, Some(true));
+        assert_eq!(judged(Bound::AtLeastTimes(0.5, "other"), 1).met, None, "compared with no valid run");
+    }
+
+    /// Returns an experiment of two cases, in the second of which only the kernel runs, and its targets.
+    fn two_cases(targets: Vec<Target>) -> Experiment {
+        let catalogue = super::super::catalogue();
+        let mut experiment = catalogue.into_iter().find(|one| one.id == "no-harm-together").unwrap();
+        experiment.cases[0].quick = false;
+        experiment.cases[1].setup.methods = vec!["kernel"];
+        experiment.targets = targets;
+        experiment
+    }
+
+    /// Judges `experiment` as if each run had a goodput of 1 Mbit/s.
+    fn judged(experiment: &Experiment, quick: bool) -> Vec<(&'static str, String)> {
+        let mut result = ExperimentResult::new(experiment, quick, Some(1), None);
+        for method in result.cases.iter_mut().flat_map(|case| &mut case.methods) {
+            let values = experiment.quantities.iter().map(|quantity| (*quantity, 1e6)).collect();
+            method.runs.push(RunResult { valid: true, values, ..RunResult::default() });
+        }
+        result.conclude(experiment);
+        result.targets.iter().map(|target| (target.word(), target.case.clone())).collect()
+    }
+
+    #[test]
+    fn a_target_that_no_case_judges_cannot_pass_unseen() {
+        let bound = Bound::AtLeast(1.0);
+        let target = |cases: &[&str]| Target {
+            cases: cases.iter().map(ToString::to_string).collect(),
+            ..Target::new("bufwise", Quantity::GoodputBps, bound)
+        };
+        let of = |cases: &[&str], quick| judged(&two_cases(vec![target(cases)]), quick);
+        let first = || ("met", "modest queue".to_owned());
+        // Where a target names no case it is for those in which its method runs.
+        assert_eq!(of(&[], false), [first()]);
+        let second = ("not measured", "deep queue".to_owned());
+        assert_eq!(of(&["deep queue"], false), [second.clone()]);
+        assert_eq!(of(&["modest queue", "deep queue"], false), [first(), second]);
+        // The short form has the second case only.
+        assert_eq!(of(&[], true), [("left out", String::new())]);
+        assert_eq!(of(&["modest queue"], true), [("left out", "modest queue".to_owned())]);
+        let shard: Shard = "2/2".parse().unwrap();
+        let part = shard.of(two_cases(vec![target(&[]), target(&["modest queue"])]), false);
+        assert!(judged(&part, false).is_empty(), "another part judges them");
+    }
+
+    #[test]
+    fn the_short_form_measures_or_leaves_out_every_target_of_the_catalogue() {
+        for experiment in super::super::catalogue() {
+            for (quick, words) in [(false, &["met", "NOT MET"][..]), (true, &["met", "NOT MET", "left out"])] {
+                for (word, case) in judged(&experiment, quick) {
+                    assert!(words.contains(&word), "{}, {quick}: {case}: {word}", experiment.id);
+                }
+            }
+        }
     }
 }

@@ -20,12 +20,6 @@ pub(super) fn section(text: &mut String, result: &ExperimentResult, anchor: &str
     writeln!(text, "</section>")
 }
 
-/// Returns the command that runs it again.
-fn command(result: &ExperimentResult) -> String {
-    let quick = if result.quick { " --quick" } else { "" };
-    format!("bufwise lab run {}{quick} --repeat {}", result.id, result.repeat)
-}
-
 fn facts(text: &mut String, result: &ExperimentResult) -> fmt::Result {
     let runs = || result.cases.iter().flat_map(|case| &case.methods).flat_map(|method| &method.runs);
     let (all, valid) = (runs().count(), runs().filter(|run| run.valid).count());
@@ -39,7 +33,7 @@ fn facts(text: &mut String, result: &ExperimentResult) -> fmt::Result {
     for ran in &result.ran {
         fact(text, "Ran", &ran.to_string())?;
     }
-    fact(text, "Command", &format!("`{}`", command(result)))?;
+    fact(text, "Command", &format!("`{}`", result.command()))?;
     fact(text, "Runs", &format!("{valid} valid of {all}; medians of {}", result.repeat))?;
     for method in &result.left_out {
         fact(text, "Left out", method)?;

@@ -101,11 +101,13 @@ fn contents(
 
 /// Writes the outcome in a few words.
 fn summary(text: &mut String, result: &ExperimentResult) -> fmt::Result {
-    let judged = result.targets.iter().filter(|target| target.met.is_some()).count();
-    let met = result.targets.iter().filter(|target| target.met == Some(true)).count();
+    let (met, judged, unknown) = result.outcome();
     if judged > 0 {
         let class = if met == judged { "good" } else { "missed" };
         write!(text, " <span class=\"badge {class}\">{met} of {judged} targets met</span>")?;
+    }
+    if unknown > 0 {
+        write!(text, " <span class=\"badge none\">{unknown} not measured</span>")?;
     }
     let claims = result.reported.len();
     if claims > 0 {

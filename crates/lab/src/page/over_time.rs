@@ -16,7 +16,7 @@ pub(super) fn all(text: &mut String, result: &ExperimentResult) -> fmt::Result {
     let Some(first) = cases.next() else { return Ok(()) };
     writeln!(
         text,
-        "<h3>Over time</h3>\n<p class=\"dim\">Of each method the run nearest to its median. Windows and the round-trip time are \
+        "<h3>Over time</h3>\n<p class=\"dim\">Of each method the run nearest to its median. Windows, what is in flight and the round-trip time are \
          those of the connection that moved most; buffers and what they hold, those of all of a host together.</p>"
     )?;
     writeln!(text, "<h4>{}</h4>", Escaped(&first.name))?;
@@ -35,6 +35,7 @@ fn shown(track: Track) -> (&'static str, &'static str, f64) {
         Track::RateBps => ("Acknowledged", "Mbit/s", 1e-6),
         Track::QueueBytes => ("Queues of the links", "kB", 1e-3),
         Track::CwndBytes => ("Congestion window", "kB of payload", 1e-3),
+        Track::FlightBytes => ("In flight", "kB of payload", 1e-3),
         Track::WindowBytes => ("Receiver's window", "kB of payload", 1e-3),
         Track::SendBufferBytes => ("Send buffers", "kB of memory", 1e-3),
         Track::HeldBytes => ("Held by send buffers", "kB of memory", 1e-3),

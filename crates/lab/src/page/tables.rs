@@ -98,8 +98,10 @@ fn claim(text: &mut String, comparison: &Comparison) -> fmt::Result {
         Ticked(&comparison.measured()),
         comparison.word(),
     )?;
-    if !comparison.reason().is_empty() {
-        write!(text, "<small>{}</small>", Escaped(comparison.reason()))?;
+    for words in [comparison.few().as_deref().unwrap_or_default(), comparison.reason()] {
+        if !words.is_empty() {
+            write!(text, "<small>{}</small>", Escaped(words))?;
+        }
     }
     writeln!(text, "</td></tr>")
 }

@@ -31,6 +31,7 @@ fn bound(written: &Spanned<Expect>, methods: &[&'static str]) -> Result<Bound, F
     let name = |word: &Option<_>| word.as_ref().map(|word| known(word, "method", methods)).transpose();
     let value = |value: &Option<_>| value.as_ref().map(|value| number(value, expect.quantity)).transpose();
     let (of, before, plus) = (name(&expect.of)?, name(&expect.before)?, value(&expect.plus)?);
+    check_keys(written)?;
     let bounds = [
         value(&expect.at_least)?.map(Bound::AtLeast),
         value(&expect.at_most)?.map(Bound::AtMost),
@@ -72,6 +73,32 @@ fn bound(written: &Spanned<Expect>, methods: &[&'static str]) -> Result<Bound, F
         return Err(Fault::at(written, "expect: of: compare with another method"));
     }
     Ok(bound)
+}
+
+/// Checks that there is one bound, with the other method that it needs.
+fn check_keys(written: &Spanned<Expect>) -> Result<(), Fault> {
+    let expect = written.get_ref();
+    let given = [
+        ("at-least", expect.at_least.is_some(), None),
+        ("at-most", expect.at_most.is_some(), None),
+        ("at-least-times", expect.at_least_times.is_some(), Some(("of", &expect.of))),
+        ("at-most-times", expect.at_most_times.is_some(), Some(("of", &expect.of))),
+        ("at-most-bdp", expect.at_most_bdp.is_some(), None),
+        ("within-memory", expect.within_memory == Some(true), None),
+        ("reaches", expect.reaches.is_some(), Some(("before", &expect.before))),
+    ];
+    let mut given = given.into_iter().filter(|(_, is_given, _)| *is_given);
+    let Some((key, _, needs)) = given.next() else { return Ok(()) };
+    if let Some((second, ..)) = given.next() {
+        let what = format!("expect: {second}: it has {key} already; write another [[expect]] for {second}");
+        return Err(Fault::at(written, what));
+    }
+    match needs {
+        Some((other, None)) => {
+            Err(Fault::at(written, format!("expect: {key}: needs `{other}`, the name of another method")))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Returns the value in the quantity's own unit: bit/s, bytes, seconds, or a plain number.

@@ -114,6 +114,9 @@ pub(super) fn experiment(file: &File, id: &str, policies: &Policies) -> Result<E
         let of = |word| known(word, "method", &method_names);
         case.setup.methods = written.get_ref().methods.iter().map(of).collect::<Result<_, _>>()?;
     }
+    for (method, written) in methods.iter().zip(&file.method) {
+        check_kind(method, written.get_ref(), &cases)?;
+    }
     let case_names: Vec<&str> = cases.iter().map(|case| kept(&case.name)).collect();
     let targets = file.expect.iter().map(|expect| bounds::target(expect, &method_names, &case_names));
     let targets: Vec<Target> = targets.collect::<Result<_, _>>()?;
@@ -135,6 +138,24 @@ pub(super) fn experiment(file: &File, id: &str, policies: &Policies) -> Result<E
         counts_cost: false,
         survey: false,
     })
+}
+
+/// Checks that a method's own workload is of the kind of all workloads that it replaces.
+fn check_kind(method: &Method, written: &format::Method, cases: &[Case]) -> Result<(), Fault> {
+    let Some((amount, place)) = method.amount.zip(written.workload.as_ref()) else { return Ok(()) };
+    let runs = |case: &&Case| case.setup.methods.is_empty() || case.setup.methods.contains(&method.name);
+    for case in cases.iter().filter(runs) {
+        let own = case.flows.iter().filter(|flow| !flow.cross).map(|flow| workloads::kind(flow.amount));
+        if let Some(other) = own.into_iter().find(|kind| *kind != workloads::kind(amount)) {
+            let [own, other] = [workloads::kind(amount), other].map(|kind| format!("{kind:?}").to_lowercase());
+            let case = &case.name;
+            return Err(Fault::at(
+                place,
+                format!("kind: `{own}` cannot replace the workload of kind `{other}` in case `{case}`"),
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Reads a name that is also valid as the name of a file.

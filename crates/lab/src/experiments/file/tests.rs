@@ -85,6 +85,11 @@ fn with(path: &str, workload: &str, method: &str, rest: &str) -> String {
     )
 }
 
+/// Returns an expectation with these bounds.
+fn bounded(bounds: &str) -> String {
+    format!("[[expect]]\nmethod = \"kernel\"\nquantity = \"drops\"\n{bounds}")
+}
+
 const LINK: &str = "[[link]]\nname = \"a\"\nrate = \"1mbit\"\nrtt = \"20ms\"\n";
 
 #[test]
@@ -154,6 +159,10 @@ fn errors_name_line_key_and_what_is_allowed() {
         (with("", "count = 3", "", ""), &["line 4", "count", "kind bulk", "quick-time"]),
         (with("", "kind = \"documents\"", "", ""), &["line 4", "size", "`sizes`"]),
         (with("", "kind = \"web\"", "", ""), &["line 5: kind", "web", "`requests`"]),
+        (
+            with("", "kind = \"requests\"\nsize = \"1KB\"\nserver = \"apache\"", "", ""),
+            &["line 4", "server", "`apache`", "`nginx`"],
+        ),
         (with("", "kind = \"file\"\nsize = \"1MB\"", "", ""), &["line 4", "kind", "download"]),
         (with("", "kind = \"program\"\nclient = \"true\"", "", ""), &["line 4", "server", "needs it"]),
         (with("", "cross = true", "", ""), &["no workload that is measured", "[[workload]]"]),
@@ -192,6 +201,24 @@ fn errors_name_line_key_and_what_is_allowed() {
         (
             with("", "", "", "[[expect]]\nmethod = \"kernel\"\nquantity = \"drops\"\nwithin-memory = true"),
             &["line 9", "within-memory", "`memory`"],
+        ),
+        (
+            with("", "", "", &bounded("at-least = 1\nat-least-times = 2.0")),
+            &["line 9", "expect: at-least-times", "it has at-least already"],
+        ),
+        (
+            with("", "", "", &bounded("at-least = 1\nat-most = 2")),
+            &["line 9", "expect: at-most", "another [[expect]]"],
+        ),
+        (with("", "", "", &bounded("at-most-times = 2.0")), &["line 9", "expect: at-most-times", "needs `of`"]),
+        (with("", "", "", &bounded("reaches = 0.9")), &["line 9", "expect: reaches", "needs `before`"]),
+        (
+            with("", "kind = \"requests\"\nsize = \"1KB\"", "workload = { time = \"3s\" }", ""),
+            &["line 9: workload: kind", "`bulk`", "`requests`", "case `mine`"],
+        ),
+        (
+            format!("way = \"download\"\n{}", with("", "", "workload = { kind = \"file\", size = \"1MB\" }", "")),
+            &["line 9: workload: kind", "`file`", "`bulk`"],
         ),
         ("id = \"a/b\"".to_owned(), &["line 1: id", "hyphens"]),
         (String::new(), &["no path", "[[path]]"]),

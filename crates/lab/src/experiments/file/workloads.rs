@@ -3,7 +3,7 @@
 use bufwise_units::{Bytes, Nanos};
 use toml::Spanned;
 
-use super::super::model::{Amount, Case, Flow, MAX_CONNECTIONS, Program, Quantity, Way};
+use super::super::model::{Amount, Case, Flow, MAX_CONNECTIONS, Program, Quantity, WEB_SERVER, Way};
 use super::super::probe_grid::PROBED;
 use super::format::{Kind, Word, Workload};
 use super::read::{Fault, bytes, kept, known, parsed, plain};
@@ -74,8 +74,8 @@ fn keys(kind: Kind) -> &'static [&'static str] {
         Kind::Bulk => {
             &["connections", "time", "quick-time", "size", "buffer", "congestion-control", "writes", "stops"]
         }
-        Kind::Documents => &["size", "sizes", "count", "quick-count"],
-        Kind::Requests => &["size", "sizes", "time", "quick-time"],
+        Kind::Documents => &["size", "sizes", "count", "quick-count", "server"],
+        Kind::Requests => &["size", "sizes", "time", "quick-time", "server"],
         Kind::File => &["size", "quick-size", "time", "quick-time"],
         Kind::Program => &["server", "client", "time", "quick-time"],
         Kind::Probe => &["time", "quick-time"],
@@ -135,6 +135,7 @@ fn flow(written: &Spanned<Workload>, paths: &[&'static str], way: Way) -> Result
         connections,
         amount,
         sizes,
+        web: web(written)?,
         delay: workload.start.as_ref().map_or(Ok(Nanos(0)), start)?,
         cross: workload.cross.unwrap_or(false),
         buffer: workload.buffer.as_ref().map(bytes).transpose()?,
@@ -142,6 +143,31 @@ fn flow(written: &Spanned<Workload>, paths: &[&'static str], way: Way) -> Result
         writes: workload.writes.as_deref().map(kept),
         stops: workload.stops.unwrap_or(false),
     })
+}
+
+/// Returns the kind of a workload that moves this.
+pub(super) fn kind(amount: Amount) -> Kind {
+    match amount {
+        Amount::Seconds(..) | Amount::Bytes(..) => Kind::Bulk,
+        Amount::Documents(..) => Kind::Documents,
+        Amount::Requests(..) => Kind::Requests,
+        Amount::File(..) => Kind::File,
+        Amount::Program(..) => Kind::Program,
+        Amount::Probe(..) => Kind::Probe,
+    }
+}
+
+/// Returns whether documents come from the web server.
+fn web(written: &Spanned<Workload>) -> Result<bool, Fault> {
+    let workload = written.get_ref();
+    match (workload.kind.unwrap_or_default(), workload.server.as_deref()) {
+        (Kind::Documents | Kind::Requests, Some(WEB_SERVER)) => Ok(true),
+        (Kind::Documents | Kind::Requests, Some(other)) => Err(Fault::at(
+            written,
+            format!("workload: server: `{other}`: write `{WEB_SERVER}`, or leave it out for bufwise's own"),
+        )),
+        _ => Ok(false),
+    }
 }
 
 /// Returns the amount with which a method replaces the case's.

@@ -8,7 +8,7 @@ use bufwise_units::{BitRate, Nanos};
 use toml::Spanned;
 
 use super::super::model::{
-    Amount, Bound, Case, Experiment, Flow, Ftp, Method, Setup, Target, USUAL_RMEM, USUAL_WMEM, Way,
+    Amount, Bound, Case, Experiment, Flow, Ftp, Method, Setup, Target, USUAL_RMEM, USUAL_WMEM, WEB_SERVER, Way,
 };
 use super::super::settings;
 use super::format::{self, File, Kind, Value, WayKey, Word, Workload};
@@ -226,6 +226,8 @@ fn workloads(case: &Case) -> Vec<Spanned<Workload>> {
             stops: if_set(flow.stops),
             ..amount(flow.amount, &flow.sizes)
         };
+        let written =
+            if flow.web { Workload { server: Some(WEB_SERVER.to_owned()), ..written } } else { written };
         Spanned::new(0..0, written)
     };
     case.flows.iter().map(one).collect()
