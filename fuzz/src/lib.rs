@@ -2,4 +2,5 @@
 
 pub mod checks;
 pub mod host;
+pub mod http;
 pub mod local;

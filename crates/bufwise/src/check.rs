@@ -20,17 +20,20 @@ use serde::Serialize;
 use crate::exit::{FAILED, Outcome};
 use crate::output;
 
-/// Say what this host offers to bufwise: privileges, kernel, programs, TCP settings, tools; and what to do.
+/// Say what this host offers to bufwise, what is missing, and what to do
 ///
-/// The exit status is 0 if run (with the engine in the kernel) and daemon would work for the caller, 1 if something is
-/// missing that they need.
+/// The lines tell of privileges, kernel, programs, TCP settings and tools; those that begin with limited or missing say what to do.
+///
+/// Exit status: 0 if run with the engine in the kernel works for the caller, 1 if something is missing that it needs. The daemon
+/// also needs CAP_SYS_ADMIN: without it the line `privileges` is limited, the status is 0, and the daemon does not start. The line
+/// `run, any user` tells what run does without privilege.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: sudo bufwise check")]
 pub(crate) struct CheckArgs {
     /// Write the lines as JSON, into this file; - or none for standard output
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     json: Option<PathBuf>,
-    /// Where the daemon listens; default the configured socket, or /run/bufwise/control
+    /// Control socket of the daemon; default the one that /etc/bufwise/bufwise.toml names, or /run/bufwise/control
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 }

@@ -31,42 +31,29 @@ pub(crate) struct Cli {
     command: Command,
 }
 
+// The types of the arguments have the descriptions: the first paragraph for the list, all for `COMMAND --help`.
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Say what this host offers to bufwise and what is missing
-    Check(CheckArgs),
-    /// Show on this machine what a well-sized buffer gains: a file over emulated wide-area paths, stock and tuned
-    Demo(DemoArgs),
-    /// Watch a connection for a second and say what limits it, and what to do
+    Run(Box<RunArgs>),
+    Daemon(Box<DaemonArgs>),
+    Ls(LsArgs),
+    Top(Box<TopArgs>),
+    Web(WebArgs),
     Explain(ExplainArgs),
-    /// Get a file over FTP, with buffers tuned while it comes
-    Get(Box<GetArgs>),
-    /// Show the last hour as the daemon kept it, and say why it was slow at a time of it
     History(HistoryArgs),
-    /// Emulate paths and run programs over them with the real kernel
+    Probe(Box<ProbeArgs>),
+    Check(CheckArgs),
+    Restore(RestoreArgs),
+    Metrics(MetricsArgs),
+    Get(Box<GetArgs>),
+    Put(Box<PutArgs>),
+    Serve(Box<ServeArgs>),
+    Demo(DemoArgs),
+    /// Emulate paths, and run programs and experiments over them with the real kernel
+    ///
+    /// It needs root. Everything happens in network namespaces that end with the process.
     #[command(subcommand)]
     Lab(LabCommand),
-    /// List connections with their buffers, what they need and what limits them
-    Ls(LsArgs),
-    /// Print the daemon's metrics once
-    Metrics(MetricsArgs),
-    /// Measure what the path to a host carries, and say which buffers it needs
-    Probe(Box<ProbeArgs>),
-    /// Put a file over FTP, with buffers tuned while it goes
-    Put(Box<PutArgs>),
-    /// Run a command with its connections tuned, and report what limited them
-    Run(Box<RunArgs>),
-    /// Tune the connections of the whole host, or of chosen cgroups, until told to stop
-    Daemon(Box<DaemonArgs>),
-    /// Serve a directory by FTP, with buffers that are tuned while files move
-    Serve(Box<ServeArgs>),
-    /// Watch connections live: rates of the last minute, buffers, what limits them
-    Top(Box<TopArgs>),
-    /// Watch connections live in a browser: what top shows, as pictures
-    Web(WebArgs),
-    /// Put back everything that bufwise has changed on this host
-    Restore(RestoreArgs),
-    /// Write manual pages and completions, for packages
     #[command(hide = true)]
     Generate(GenerateArgs),
 }
@@ -122,7 +109,7 @@ fn in_a_line(error: &clap::Error) -> String {
     {
         parts.push(format!("did you mean '{meant}'?"));
     }
-    let is_run = std::env::args().nth(1).is_some_and(|name| name == "run");
+    let is_run = std::env::args_os().nth(1).is_some_and(|name| name == "run");
     if error.kind() == ErrorKind::UnknownArgument
         && let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidArg)
         && is_run

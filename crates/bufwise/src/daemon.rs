@@ -20,51 +20,62 @@ use crate::metrics::{Listener, Pusher};
 const CAPABILITIES: [(u32, &str); 4] =
     [(12, "CAP_NET_ADMIN"), (21, "CAP_SYS_ADMIN"), (38, "CAP_PERFMON"), (39, "CAP_BPF")];
 
-/// Tune the connections of the whole host, or of chosen cgroups, until SIGTERM or SIGINT; then everything is put back.
+/// Tune the connections of the whole host, or of chosen cgroups, until told to stop
 ///
-/// Connections that exist are adopted, in every network namespace. Flags win over the configuration file; SIGHUP reads
-/// it again. Groups in the file give the connections of some cgroups policies and memory of their own. Log lines go to
-/// standard error.
+/// Existing connections are adopted, in every network namespace. SIGTERM and SIGINT end the daemon, and everything is put back.
+/// Flags win over the configuration file; SIGHUP reads the file again. Groups in the file give some connections policies and
+/// memory of their own, by cgroup, program, peer or port. Log lines go to standard error.
+///
+/// It needs root, or CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN and CAP_SYS_ADMIN; for connections of other users also CAP_SYS_PTRACE and
+/// CAP_DAC_READ_SEARCH.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: bufwise daemon --policy abt,sobas --memory 512MiB")]
 pub(crate) struct DaemonArgs {
-    /// Configuration; default /etc/bufwise/bufwise.toml, which need not exist
+    /// Configuration file; default /etc/bufwise/bufwise.toml, which need not exist
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Send side: kernel, fixed:SIZE, eq, abt, sabt, fit; receive side: kernel, fixed:SIZE, drs, sobas, fit; one of each
-    /// as abt,sobas. A policy of both sides alone is for both; of two such names the first is the sender's: fit,kernel is
-    /// fit at the sender alone, kernel,fit at the receiver alone; fit,sobas and abt,fit pair it with others. kernel alone
-    /// only observes; auto is abt,sobas, for it costs a short connection least
+    /// Policy for each side of a connection, as abt,sobas. Send side: kernel, fixed:SIZE, eq, abt, sabt, fit; receive side:
+    /// kernel, fixed:SIZE, drs, sobas, fit
     ///
-    /// Which suits whom: auto keeps many connections within the memory and each as fast as its path; fit, for CUBIC and Reno
-    /// over paths of 2 ms and more, takes away the queue that a connection fills and the drops at its start; sabt suits
-    /// servers of many documents of all sizes; eq is for those who want equal shares, fixed for comparing, kernel for
-    /// looking only. abt:published and sabt:published are their papers' rules as written, for comparing.
+    /// One name of a policy of either side (kernel, fixed:SIZE, fit) stands for both sides. Of two such names the first is the
+    /// sender's: fit,kernel is fit only at the sender, kernel,fit only at the receiver. auto, the default, is abt,sobas, which costs
+    /// short connections least. kernel changes nothing and only observes.
+    ///
+    /// abt,sobas keeps many connections within the memory, and each as fast as its path. fit takes away the queue that a connection
+    /// fills and the drops at its start; at a sender it acts on CUBIC and Reno, at either end on paths of 2 ms and more. sabt suits
+    /// servers of documents of all sizes. eq gives equal shares of the memory. fixed:SIZE, abt:published and sabt:published (their
+    /// papers' rules as written) are for comparisons.
     #[arg(long, value_name = "P[,P]")]
     policy: Option<Choice>,
-    /// Memory that the send queues may hold together, as 64MiB (at least 64KiB); without it half of what the kernel gives
-    /// TCP
+    /// Memory that all send queues together may hold, as 64MiB (at least 64KiB); default half of what the kernel gives TCP
     #[arg(long, value_name = "SIZE")]
     memory: Option<Budget>,
-    /// Memory that the windows of all receivers may fill together; without it half of what the kernel gives TCP. What a program
-    /// leaves unread may fill its buffer besides, 1 MiB at least
+    /// Memory that the windows and the unread data of all receivers together may take; default half of what the kernel gives TCP
+    ///
+    /// Programs that stop reading all at once may exceed it for a tenth of a second, until the next sample.
     #[arg(long, value_name = "SIZE")]
     receive_memory: Option<Budget>,
-    /// Documents up to this size are sent in one round trip (at most 64 segments) and take no part in the shares;
-    /// without it 8 KB under sabt, and none otherwise; 0: none
+    /// Documents up to this size leave in one round trip (at most 64 segments) and take no part in the shares of the memory;
+    /// 0: none; default 8 KB under sabt, none under the other policies
     #[arg(long, value_name = "SIZE")]
     small_documents: Option<SmallDocuments>,
-    /// What a sender fills at once, as 4KiB: bounds the network devices of every namespace meanwhile, for everybody's
-    /// connections, so that a small --memory holds many. auto, the default: a sixth of a connection's equal share of
-    /// --memory, 4 KiB at least, but with --cgroup never in the host's first namespace, whose devices others share; device: as much as
-    /// the devices take, mostly 64 KiB
+    /// Largest buffer that a sender fills at once, such as 4KiB; or auto, the default; or device: as much as the network devices
+    /// take
+    ///
+    /// The kernel lets a writer fill the buffer that it has begun, mostly 64 KiB, whatever its limit is. Smaller ones let a small
+    /// --memory hold many connections, and cost processor time at high rates. The size is set at the network devices of every
+    /// namespace (except the loopback) while the daemon runs, for the connections of all programs.
+    ///
+    /// auto does nothing unless --memory, or the file, sets the memory; and with --cgroup nothing in the host's first network
+    /// namespace, whose devices other programs share. It begins with a 256th of the memory, and follows a sixth of a connection's
+    /// equal share: 4 KiB at least, and no bound from 64 KiB on.
     #[arg(long, value_name = "SIZE")]
     gso_max_size: Option<AtOnce>,
-    /// Connections that are tuned at a time, up to 1000000; those beyond stay the kernel's, and the log says so. Each takes
-    /// about 2.4 KB of the kernel's memory while it is open; default 65536
+    /// Connections that are tuned at a time, up to 1000000; the kernel sizes those beyond, and the log says so. Each takes about
+    /// 2.4 KB of the kernel's memory while it is open; default 65536
     #[arg(long, value_name = "N")]
     max_connections: Option<MaxConnections>,
-    /// Tune the connections of this cgroup (and of those below it) alone, as /system.slice; can be repeated
+    /// Tune only the connections of this cgroup and of those below it, as /system.slice; can be repeated
     #[arg(long = "cgroup", value_name = "PATH")]
     cgroups: Vec<PathBuf>,
     /// Size buffers that programs have set themselves, too
@@ -73,21 +84,20 @@ pub(crate) struct DaemonArgs {
     /// Decide and log, and change nothing
     #[arg(long)]
     dry_run: bool,
-    /// Where ls, explain, metrics, history and restore ask; default /run/bufwise/control
+    /// Control socket, at which ls, top, web, explain, history, metrics, check and restore ask; default /run/bufwise/control
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
-    /// Form of the log's lines: text, or json (an object a line: time, level, kind, message); default text
+    /// Form of the log's lines: text, the default, or json (an object a line: time, level, kind, message)
     #[arg(long, value_name = "FORMAT")]
     log_format: Option<Format>,
     /// Serve metrics for Prometheus (GET /metrics) at unix:PATH (mode 0660) or ADDRESS:PORT; default nowhere
     #[arg(long, value_name = "WHERE")]
     metrics: Option<Address>,
-    /// Send the same metrics every 15 s to this receiver of OTLP over HTTP, mostly an OpenTelemetry Collector on this host, as
-    /// http://127.0.0.1:4318; default to nobody
+    /// Send the same metrics every 15 s to this receiver of OTLP over HTTP, such as an OpenTelemetry Collector on this host at
+    /// http://127.0.0.1:4318; default nowhere
     #[arg(long, value_name = "URL")]
     otlp: Option<Endpoint>,
-    /// Keep the history in this file, too, so that it outlives the daemon (mode 0600, 64 MiB at most); default in memory
-    /// alone
+    /// Keep the history in this file, too, so that it outlives the daemon (mode 0600, 64 MiB at most); default only in memory
     #[arg(long, value_name = "FILE")]
     history: Option<PathBuf>,
 }

@@ -15,11 +15,11 @@ const PICTURE: &str = "bufwise-demo.svg";
 /// Steps of the progress bar for each round.
 const STEPS: u64 = 100;
 
-/// Runs iperf3, unmodified, over two emulated paths with the real kernel: with 64 KB buffers, with the kernel's autotuning,
-/// and under `bufwise run --policy fit` at the sender alone, at the receiver alone, and without root. Prints a table and
-/// draws a picture. Takes a minute and a half.
+/// Show on this machine what bufwise gains: iperf3 over two emulated paths
 ///
-/// Everything is taken down on every way out.
+/// It runs iperf3, unmodified, over two wide-area paths with the real kernel: with 64 KB buffers, with the kernel's autotuning, and
+/// under `bufwise run --policy fit` at one end: the sender, the receiver, and the sender without root. It prints a table and draws a
+/// picture. It takes a minute and a half, and needs root. Everything is taken down on every way out.
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {
     /// Fewer methods, each for 6 seconds instead of 15: under 25 seconds
@@ -28,7 +28,7 @@ pub(crate) struct DemoArgs {
     /// Write all figures into this file; - for standard output
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Where to draw the picture (SVG); without it bufwise-demo.svg, where that can be written
+    /// Where to draw the picture (SVG); default bufwise-demo.svg, if that can be written
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
 }

@@ -32,14 +32,14 @@ use watch::Watched;
 /// Most connections in the text; JSON has them all.
 const SHOWN: usize = 8;
 
-/// Watch the connections from or to an address for a second, and say what limits them, what to do, and whether fit would
-/// help.
+/// Watch a connection, and say what limits it, what to do, and whether fit would help
 ///
-/// Where data comes in bursts it takes five seconds. Reads only. Without root it looks into this network namespace alone, and cannot always tell who set the buffers.
+/// It watches all connections of the address for a second, and for up to five seconds where data comes in bursts. Reads only. Without root it sees only this network namespace, and
+/// cannot always tell what set the buffers.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: bufwise explain 198.18.0.2:443")]
 pub(crate) struct ExplainArgs {
-    /// Either end: an address with its port ([fd00::2]:443), an address alone or a port alone
+    /// Either end: an address with its port ([fd00::2]:443), only an address, or only a port
     #[expect(rustdoc::broken_intra_doc_links, reason = "the text of --help")]
     #[arg(value_name = "ADDR:PORT")]
     address: Pattern,

@@ -42,7 +42,7 @@ const FILES: [(&str, &str); 4] = [
     ),
     (
         "/run/bufwise/control",
-        "Control socket of the daemon; bufwise ls, explain, metrics, history and restore ask there.",
+        "Control socket of the daemon; bufwise ls, top, web, explain, history, metrics, check and restore ask there.",
     ),
     ("/run/bufwise/caps-*", "Journals of changed settings, from which they are put back after a crash."),
     ("~/.netrc", "Passwords for bufwise get and bufwise put."),
@@ -78,7 +78,7 @@ impl GenerateArgs {
     }
 }
 
-/// Returns the command line with the long descriptions of the arguments' types; --help shows only the short ones.
+/// Returns the command line with the long descriptions of the arguments' types.
 fn described(command: Command) -> Command {
     command
         .mut_subcommand("check", long::<CheckArgs>)

@@ -1,6 +1,8 @@
 //! `bufwise get`: gets a file, or a directory with its contents, from any FTP server.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
@@ -8,31 +10,37 @@ use anyhow::Context;
 use bufwise_ftp::client::{Folder, LocalError, Target, Tree, Url, follow};
 use bufwise_mover::Writer;
 use clap::Args;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::exit::{Failure, Outcome};
 use crate::transfer::{Command, Options, Way, address};
 
-/// Gets a file from an FTP server. The file has its name when all of it is there, its size has been compared, and it
-/// is on the disk; until then, and after a failure, it is .NAME.bufwise-part beside it.
+/// Get a file or a directory by FTP; with --policy its buffers are tuned
+///
+/// The default policy, kernel, tunes nothing and only measures. The file has its name when all of it is there, its size has been
+/// compared, and it is on the disk; until then, and after a failure, it is .NAME.bufwise-part beside it.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   bufwise get ftp://ftp.example.org/pub/file.iso
   bufwise get --policy drs --resume -o disk.img ftp://jo@example.org:2121/images/disk.img
   bufwise get -r --jobs 8 -o data ftp://example.org/data/
 
-The path is relative to the login directory; ftp://HOST//PATH is absolute. Passwords come from BUFWISE_PASSWORD, from
-~/.netrc (or --netrc), or from a prompt, never from the command line. BUFWISE_USER names the user if the address does
-not; without any it is anonymous. -r leaves links out, and names that are no plain file names; it says so.
-Where the kernel has Landlock (Linux 5.13), get can write nothing but what is below the directory of FILE, and --json, from
-before it connects.")]
+The path is relative to the login directory; ftp://HOST//PATH is absolute.
+
+Passwords come from BUFWISE_PASSWORD, from ~/.netrc (or --netrc), or from a prompt, never from the command line. BUFWISE_USER \
+names the user if the address does not; without any the user is anonymous.
+
+-r leaves out links, and names that are not plain file names, and says so.
+
+Where the kernel has Landlock (Linux 5.13), get can write only below the directory of FILE, and --json, from before it connects.")]
 pub(crate) struct GetArgs {
     /// ftp://[USER@]HOST[:PORT]/PATH, or ftps:// for TLS from the first byte (port 990)
     #[expect(rustdoc::broken_intra_doc_links, reason = "the text of --help")]
     url: String,
-    /// Where to put it; a directory: under its own name in there; -: standard output
+    /// Name of the file here; in a directory the file keeps its own name; - is standard output
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Get a directory with all below it, into the directory FILE or one of the same name
+    /// Get a directory with everything below it, into the directory FILE, or one of the same name
     #[arg(short, long)]
     recursive: bool,
     #[command(flatten)]
@@ -70,15 +78,24 @@ impl GetArgs {
 
     /// Gets a file into standard output, a pipe or a device.
     fn pipe(url: &Url, path: &Path, options: Options) -> Outcome {
-        let failed = || format!("cannot write to {}", path.display());
-        let to_stdout = path.as_os_str() == "-";
-        let path = if to_stdout { Path::new("/dev/stdout") } else { path };
-        let mut command = Command::prepare(Way::Get, url, options, Some(path))?;
-        if to_stdout {
-            command.say_nothing_on_stdout();
+        if options.resumes() {
+            return Err(Failure::usage(
+                "standard output, a pipe or a device keeps nothing that --resume could go on with: leave it out",
+            ));
         }
-        let file = OpenOptions::new().write(true).open(path).with_context(failed)?;
-        let mut sink = Writer(file);
+        let to_stdout = path.as_os_str() == "-";
+        // Standard output is open already: confinement does not concern it.
+        let (path, target) = if to_stdout { (Path::new("/dev/stdout"), None) } else { (path, Some(path)) };
+        let mut command = Command::prepare(Way::Get, url, options, target)?;
+        let opened = if to_stdout {
+            command.say_nothing_on_stdout();
+            // Not opened anew, which would begin at the start of a file, and fail for a socket.
+            io::stdout().as_fd().try_clone_to_owned().map(File::from)
+        } else {
+            OpenOptions::new().write(true).open(path)
+        };
+        let file = opened.with_context(|| format!("cannot write to {}", path.display()))?;
+        let mut sink = Writer(Patient(file));
         command.one(&url.path, path, |worker, watch| worker.get_into(&url.path, &mut sink, watch));
         command.finish()
     }
@@ -111,6 +128,27 @@ impl GetArgs {
             (item.remote.clone(), local, got)
         });
         command.finish()
+    }
+}
+
+/// Writes to a descriptor, and waits where that does not block: other processes may share it and have set that mode.
+struct Patient(File);
+
+impl Write for Patient {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        loop {
+            match self.0.write(bytes) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    let mut room = [PollFd::new(self.0.as_fd(), PollFlags::POLLOUT)];
+                    poll(&mut room, PollTimeout::NONE)?;
+                }
+                written => return written,
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
     }
 }
 

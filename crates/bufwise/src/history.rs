@@ -24,27 +24,27 @@ use when::{When, readable};
 /// Largest distance between a time that is asked for and the moment that answers it, in seconds.
 const NEAR: u64 = 60;
 
-/// Show the last hour as the daemon kept it, a sample every ten seconds: rates, round trips, memory, what limited whom.
+/// Show the last hour as the daemon kept it; with --at, say why it was slow then
 ///
-/// Each sample has the 40 connections that move most, 10 that hold most besides, and sums over all by the peer's /24 or /48
-/// and by cgroup. Connections that live for less than ten seconds may be missed. Only root may ask.
+/// The daemon keeps a sample every ten seconds: the 40 connections that moved most, the 10 that held most memory besides, and sums
+/// over all by the peer's /24 or /48 and by cgroup. Connections that live for less than ten seconds may be missed. Only root, or the
+/// daemon's user, may ask.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: bufwise history --at 14:05")]
 pub(crate) struct HistoryArgs {
-    /// Only this peer (198.18.0.2:443, an address or a port alone, 198.18.0.0/24), or this cgroup
-    /// (/system.slice/nginx.service)
+    /// Only this peer (198.18.0.2:443, an address, a port, or 198.18.0.0/24), or this cgroup (/system.slice/nginx.service)
     #[arg(value_name = "PEER|CGROUP")]
     subject: Option<Subject>,
-    /// From then on: so long ago as 30m, a time of day as 14:00, or with its day as 2026-11-23T14:00
+    /// Begin at this time: 30m ago (30m), at 14:00 (14:00), or on a day (2026-11-23T14:00)
     #[arg(long, value_name = "TIME")]
     since: Option<When>,
-    /// Say why it was slow then, in the sentences of explain; times as for --since
+    /// Say why it was slow at this time, in the sentences of explain; times as for --since, which it excludes
     #[arg(long, value_name = "TIME", conflicts_with = "since")]
     at: Option<When>,
-    /// Write what was kept as JSON, into this file; - or none for standard output
+    /// Write the samples as JSON, into this file; - or none for standard output
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     json: Option<PathBuf>,
-    /// Where the daemon listens; default the configured socket, or /run/bufwise/control
+    /// Control socket of the daemon; default the one that /etc/bufwise/bufwise.toml names, or /run/bufwise/control
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 }

@@ -11,7 +11,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
-use bufwise_lab::commands::{ClientOutput, Programs};
+use bufwise_lab::commands::{ClientOutput, CommandError, Programs};
+use bufwise_lab::path::PathError;
 use bufwise_lab::spec::{CrossSpec, DEFAULT_MTU, LossSpec, PathSpec};
 use bufwise_link::{QueueSize, Trace};
 use bufwise_units::{BitRate, Bytes, Nanos};
@@ -25,17 +26,11 @@ const MAX_TRACE_FILE: u64 = 16 << 20;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum LabCommand {
-    /// Run a server and a client on two hosts joined by an emulated path
     Path(Box<PathArgs>),
-    /// Measure how exactly this machine emulates paths, and print a table
     Check(CheckArgs),
-    /// List the experiments
     List(experiments::ListArgs),
-    /// Print an experiment as a file that can be changed and run
     Show(file::ShowArgs),
-    /// Run experiments and judge their outcome
     Run(experiments::RunArgs),
-    /// Write a document, a page and tables from what experiments left
     Report(report::ReportArgs),
     /// Documents for an experiment
     #[command(hide = true)]
@@ -60,15 +55,17 @@ impl LabCommand {
     }
 }
 
-/// Two hosts joined by an emulated path. Host A (198.18.0.1, fd00:b::1) runs the client, host B (198.18.0.2,
-/// fd00:b::2) the server. Both directions have the given rate, half the RTT, and a queue of their own.
+/// Run a server and a client on two hosts joined by an emulated path
+///
+/// Host A (198.18.0.1, fd00:b::1) runs the client, host B (198.18.0.2, fd00:b::2) the server. Each direction has the given rate, half
+/// of the RTT, and a queue of its own. Only --client is required.
 ///
 /// The exit status is the client's. Everything is taken down on every way out.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: bufwise lab path --rate 100mbit --rtt 40ms --queue bdp/8 \
     --server 'iperf3 -s -1' --client 'iperf3 -c 198.18.0.2 -t 10 -J' --json run.json")]
 pub(crate) struct PathArgs {
-    /// Rate of the link, as 100mbit, 1gbit, 56kbit; without it, as fast as this machine goes
+    /// Rate of the link, as 100mbit, 1gbit, 56kbit; default as fast as this machine goes
     #[arg(long)]
     rate: Option<BitRate>,
     /// Round-trip time of the idle path, as 40ms
@@ -87,8 +84,8 @@ pub(crate) struct PathArgs {
     /// Rate and one-way delay over time: lines of `SECONDS RATE [DELAY]`
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// Traffic of others from host B to host A that gives way to nobody: its rate, as 57mbit; in bursts, with mean
-    /// times: 800mbit:ON,OFF or, from several sources, 800mbit:ON,OFF,SOURCES
+    /// Traffic of others from host B to host A that never yields: its rate, as 57mbit; in bursts, with mean times:
+    /// 800mbit:ON,OFF or, from several sources, 800mbit:ON,OFF,SOURCES
     #[arg(long, value_name = "RATE")]
     cross: Option<CrossSpec>,
     /// Largest IP packet in bytes
@@ -106,7 +103,7 @@ pub(crate) struct PathArgs {
     /// Seed of all that is random
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// How often the connections are looked at
+    /// Time between two samples of the connections
     #[arg(long, default_value = "50ms")]
     interval: Nanos,
     /// Time that the client may take before it is killed
@@ -115,7 +112,7 @@ pub(crate) struct PathArgs {
     /// Write the report into this file; - for standard output (the client's output then goes to standard error)
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Shell command on host B; the client starts once something listens there
+    /// Shell command on host B; the client starts once a program listens there
     #[arg(long, value_name = "CMD")]
     server: Option<String>,
     /// Shell command on host A
@@ -144,8 +141,7 @@ impl PathArgs {
             output,
         };
         let interval = Duration::from_nanos(self.interval.0);
-        let report = bufwise_lab::path::run(&spec, &programs, interval)
-            .map_err(|error| Failure::new(error.exit_status(), error))?;
+        let report = bufwise_lab::path::run(&spec, &programs, interval).map_err(failure)?;
         if let Some(json) = &self.json {
             output::json(json, &report)?;
         }
@@ -172,6 +168,14 @@ impl PathArgs {
     }
 }
 
+fn failure(error: PathError) -> Failure {
+    let more = match &error {
+        PathError::Command(CommandError::Timeout { .. }) => "; give it more time with --timeout",
+        _ => "",
+    };
+    Failure::new(error.exit_status(), format!("{error}{more}"))
+}
+
 fn read_trace(path: &PathBuf) -> Result<Trace, Failure> {
     use std::io::Read;
     let mut text = String::new();
@@ -181,7 +185,10 @@ fn read_trace(path: &PathBuf) -> Result<Trace, Failure> {
     text.parse().map_err(|error| Failure::usage(format!("trace {}: {error}", path.display())))
 }
 
-/// Runs iperf3 and bare packets over a grid of paths and holds the emulator against what theory says.
+/// Measure how exactly this machine emulates paths, and print a table
+///
+/// It runs iperf3 and bare packets over a grid of paths, and compares the emulator with what theory says. Exit status: 0 if it is
+/// exact enough, 1 if not.
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {
     /// Fewer paths and shorter runs: about half a minute

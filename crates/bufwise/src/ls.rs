@@ -45,30 +45,34 @@ const WITHOUT_DAEMON: &str = "without the daemon's figures";
 pub(crate) const TITLES: [&str; COLUMNS] =
     ["PEER", "PROCESS", "WAY", "RATE", "RTT ms", "BDP", "SEND", "RECEIVE", "LIMITED BY"];
 
-/// List connections: rate now (bit/s), round-trip time, BDP, buffers as used/limit (memory), and what limits them.
+/// List connections: rate, round trip, buffers, and what limits each of them
 ///
-/// The busiest first. Loopback, and idle connections that waste nothing, only with --all. With --group a line for each group:
-/// connections, rate, buffers, memory beyond need. Reads only; without root it lists this network namespace, with root every
-/// one.
+/// A line has the rate now (bit/s), the round-trip time, the BDP, the memory used and allowed to send and to receive, and the
+/// limit. The connections with the highest rates come first. Loopback, and idle connections that waste nothing, are shown only with
+/// --all. Reads only. Without root it lists this network namespace, with root every one.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples: bufwise ls --group cgroup
           bufwise ls --json | jq '.connections[] | select(.limited_by == \"send-buffer\")'")]
 pub(crate) struct LsArgs {
-    /// Show only those of this address, port, or both, of either end; of this program; limited by this (`send buffer`); of this
-    /// prefix (198.18.0.0/24), cgroup (/system.slice, with those below it), pod (namespace/pod) or daemon's group
+    /// Show only connections of this address, port or program, with this limit, or of this network, cgroup, pod or group
+    ///
+    /// An address, a port, or both (198.18.0.2:443), of either end; a part of a program's name (rsync); a limit (application,
+    /// send-buffer, receive-window, congestion-window, path, reader); the peer's network, exactly its /24 of IPv4 or /48 of IPv6
+    /// (198.18.0.0/24); a cgroup with those below it (/system.slice); Kubernetes' namespace, a pod (namespace/pod) or a container; the
+    /// name of a daemon's group.
     #[arg(value_name = "FILTER")]
     pub(crate) filter: Option<String>,
-    /// Show loopback and idle connections, too
+    /// Show loopback connections, and idle ones, too
     #[arg(long)]
     pub(crate) all: bool,
-    /// The order: the largest of this first, names by the alphabet
+    /// Sort by this: the largest first, names by the alphabet
     #[arg(long, value_name = "BY", value_enum, default_value_t = Order::Rate)]
     pub(crate) sort: Order,
-    /// Group them by this, with sums; in JSON as `groups`, besides
+    /// Show a line with sums for each process, peer or other group of connections; JSON has them as `groups`, in addition
     #[arg(long, value_name = "BY", value_enum)]
     pub(crate) group: Option<Grouping>,
-    /// Show the daemon's memory instead: held, reserved and allowed, by group, process and cgroup, and why it is short; in JSON
-    /// as `budget`, besides
+    /// Show the daemon's memory instead: held, reserved and allowed, by group, process and cgroup, and why it is short; JSON has
+    /// it as `budget`, in addition
     #[arg(long, conflicts_with = "group")]
     pub(crate) budget: bool,
     /// Write all connections as JSON, into this file; - or none for standard output
@@ -81,7 +85,8 @@ pub(crate) struct LsArgs {
 /// The daemon that is asked what it knows of the connections that it sizes.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct AskedDaemon {
-    /// The daemon's control socket, which has to be there; without it the configured one, if a daemon listens there
+    /// Ask the daemon at this control socket, and fail if none listens there; default the configured socket, if a daemon
+    /// listens there
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
     /// Ask no daemon

@@ -28,17 +28,17 @@ use text::Format;
 /// Least time between two snapshots, over which causes are counted; all who ask within it get the first one.
 const BETWEEN: Duration = Duration::from_secs(1);
 
-/// Print the daemon's metrics once: connections by what limits them, memory, decisions, errors, distributions.
+/// Print the daemon's metrics once
 ///
-/// Takes a second where nobody has asked in the last minutes. The daemon serves the same with --metrics, and sends it to a
-/// receiver of OpenTelemetry with --otlp.
+/// Connections by what limits them, memory, decisions, errors, distributions. It takes a second if nothing has asked in the last
+/// minutes. The daemon serves the same with --metrics, and sends it to a receiver of OpenTelemetry with --otlp.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: bufwise metrics --format prometheus >bufwise.prom")]
 pub(crate) struct MetricsArgs {
-    /// OpenMetrics, or the older text format of Prometheus, for the textfile collector and promtool
+    /// OpenMetrics, or the older text format of Prometheus for the textfile collector and promtool
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = Format::Openmetrics)]
     format: Format,
-    /// The daemon's control socket; default the one that /etc/bufwise/bufwise.toml names or /run/bufwise/control
+    /// Control socket of the daemon; default the one that /etc/bufwise/bufwise.toml names, or /run/bufwise/control
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 }

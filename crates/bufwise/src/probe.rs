@@ -30,11 +30,11 @@ use target::Target;
 /// Default port of the server.
 const PORT: u16 = 2_122;
 
-/// Measure what the path to a host carries: capacity, round-trip time, loss, what is available, the buffers it needs.
+/// Measure what the path to a host carries, and say which buffers it needs
 ///
-/// Against bufwise probe --serve it takes about ten seconds and measures both ways, by packet trains over UDP. Against any other
-/// TCP port it measures round trips by connecting, and the capacity towards here as far as the first answer shows it; loss and
-/// available bandwidth stay unknown. It says how many bytes were sent.
+/// Against bufwise probe --serve it takes about ten seconds, and measures capacity, available bandwidth, round-trip time and loss
+/// both ways, by packet trains over UDP. Against any other TCP port it measures round trips by connecting, and the capacity towards
+/// here as far as the first answer shows it; loss and available bandwidth stay unknown. It says how many bytes were sent.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   bufwise probe --serve 192.0.2.1
@@ -42,21 +42,21 @@ const PORT: u16 = 2_122;
   bufwise probe www.example.org:443
   bufwise probe 192.0.2.1 --every 20s --for 600s --json
 
-The server listens by TCP and UDP on one port (2122), at the address that is named, else at
-127.0.0.1. It hands out a token by TCP, and answers by UDP only what carries that; one client at
-a time, for 30 s, with at most 256 MiB of trains. Capacity and available bandwidth count IP
-packets. A range is given where the trains disagree.")]
+The server listens by TCP and UDP on one port (2122), at the address that is named, else at 127.0.0.1. It hands out a token by \
+TCP, and answers by UDP only packets that carry it; one client at a time, for 30 s, with at most 256 MiB of trains.
+
+Capacity and available bandwidth count IP packets. A range is given where the trains disagree.")]
 pub(crate) struct ProbeArgs {
-    /// A host or an address; without a port, a server of bufwise at port 2122, else port 443
+    /// A host or an address; without a port: a bufwise server at port 2122, or else port 443
     #[arg(value_name = "HOST[:PORT]", required_unless_present = "serve", conflicts_with = "serve")]
     target: Option<Target>,
-    /// Serve others that probe, until SIGTERM or SIGINT: at an address, with or without a port
+    /// Answer others that probe, until SIGTERM or SIGINT, at this address, with or without a port
     #[arg(long, value_name = "ADDR", num_args = 0..=1, default_missing_value = "127.0.0.1", value_parser = target::listen)]
     serve: Option<SocketAddr>,
-    /// Write the report as JSON, into this file; - or none for standard output. With --every, a line each time
+    /// Write the report as JSON, into this file; - or none for standard output; with --every a line each time
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", conflicts_with = "serve")]
     json: Option<PathBuf>,
-    /// Measure round trip and capacity again and again, a line each time, until Ctrl-C: 5s to 3600s
+    /// Measure round trip and capacity at this interval, 5s to 3600s, a line each time, until Ctrl-C
     #[arg(long, value_name = "TIME", value_parser = every, conflicts_with = "serve")]
     every: Option<Micros>,
     /// With --every: end after this time

@@ -11,18 +11,24 @@ use clap::Args;
 use crate::exit::{Failure, Outcome};
 use crate::transfer::{Command, Options, Way, address};
 
-/// Puts a file to an FTP server. It goes to .NAME.bufwise-part there and gets its name when its size has been compared;
-/// anonymous uploads, which servers let nobody rename, go to their name at once.
+/// Put a file or a directory by FTP; with --policy its buffers are tuned
+///
+/// The default policy, kernel, tunes nothing and only measures. The file goes to .NAME.bufwise-part at the server, and gets its name
+/// when its size has been compared; anonymous uploads, which servers let nobody rename, go to their name at once.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   bufwise put file.iso ftp://jo@example.org/incoming/
   bufwise put --resume --policy sobas disk.img ftp://jo@example.org:2121/images/disk.img
   bufwise put -r results/ ftp://jo@example.org/results
 
-An address that ends in / is a directory: the file keeps its name in there. Passwords come from BUFWISE_PASSWORD, from
-~/.netrc (or --netrc), or from a prompt, never from the command line. -r leaves links out and says so; sockets, pipes and
-devices cannot be put: all else is, and the status is 1.
-Where the kernel has Landlock (Linux 5.13), put can write no file but --json, from before it connects.")]
+An address that ends in / is a directory: the file keeps its name in there.
+
+Passwords come from BUFWISE_PASSWORD, from ~/.netrc (or --netrc), or from a prompt, never from the command line. BUFWISE_USER \
+names the user if the address does not.
+
+-r leaves out links and says so. Sockets, pipes and devices cannot be put: everything else is, and the status is 1.
+
+Where the kernel has Landlock (Linux 5.13), put can write no file except --json, from before it connects.")]
 pub(crate) struct PutArgs {
     /// The file to put, or with -r the directory
     file: PathBuf,
@@ -32,7 +38,7 @@ pub(crate) struct PutArgs {
     /// Upload under the final name at once, for servers that let nobody rename a file
     #[arg(long)]
     in_place: bool,
-    /// Put a directory with all below it; the address names what it becomes
+    /// Put a directory with everything below it; the address names what it becomes
     #[arg(short, long)]
     recursive: bool,
     #[command(flatten)]

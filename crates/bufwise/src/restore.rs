@@ -13,14 +13,14 @@ use clap::Args;
 use crate::exit::{Failure, Outcome};
 use crate::output;
 
-/// Put back what bufwise has changed on this host: a running daemon is asked to give everything back and to tune no
-/// more until it is reloaded; without one, what a killed daemon or run has left is cleared.
+/// Put back everything that bufwise has changed on this host
 ///
-/// Settings of a running `bufwise run` stay.
+/// A running daemon gives everything back, and tunes no more until SIGHUP or systemctl reload. Without a daemon, what a killed
+/// daemon or run has left is cleared. Settings of a running bufwise run stay.
 #[derive(Debug, Args)]
 pub(crate) struct RestoreArgs {
-    /// The daemon's control socket; default the one that /etc/bufwise/bufwise.toml names or /run/bufwise/control, which need
-    /// not exist
+    /// Control socket of the daemon, which has to exist; default the one that /etc/bufwise/bufwise.toml names, or
+    /// /run/bufwise/control, which need not exist
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 }

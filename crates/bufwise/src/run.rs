@@ -11,6 +11,7 @@ mod report;
 mod totals;
 mod watch;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -35,41 +36,51 @@ use watch::Watch;
 const NOT_FOUND: u8 = 127;
 const NOT_STARTED: u8 = 126;
 
-/// Run a command with its connections' buffers tuned; at the end, say what limited them.
+/// Run a command with its connections tuned, and report what limited them
 ///
-/// The exit status is the command's: 128 + n if signal n ended it, 127 if it was not found. The report goes to
-/// standard error; it only counts connections that moved too little to need a size. Connections that other programs
-/// have, and buffers that the command sets itself, are left alone.
+/// The command and its descendants run unmodified. Connections of other programs are left alone, and so are buffers that the
+/// command sets itself, unless --override is given. Without root the same rules run in user space (--engine).
+///
+/// The report goes to standard error when the command has ended. Connections that moved too little to need a size are only
+/// counted.
+///
+/// Exit status: that of the command; 128 + n if signal n ended it, 127 if it was not found, 126 if it could not be started.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: bufwise run --memory 64MiB -- rsync -a src/ host:dst/")]
 pub(crate) struct RunArgs {
-    /// Send side: kernel, fixed:SIZE, eq, abt, sabt, fit; receive side: kernel, fixed:SIZE, drs, sobas, fit; one of each
-    /// as abt,sobas. A policy of both sides alone is for both; of two such names the first is the sender's: fit,kernel is
-    /// fit at the sender alone, kernel,fit at the receiver alone; fit,sobas and abt,fit pair it with others. kernel alone
-    /// only reports; auto is fit for both
+    /// Policy for each side of a connection, as abt,sobas. Send side: kernel, fixed:SIZE, eq, abt, sabt, fit; receive side:
+    /// kernel, fixed:SIZE, drs, sobas, fit
     ///
-    /// Which suits whom: fit, for CUBIC and Reno over paths of 2 ms and more, keeps a connection as fast as its path, and takes
-    /// away the queue that it fills and the drops at its start; abt,sobas, which the daemon has by itself, keeps many connections
-    /// within the memory and changes little else; sabt suits servers of many documents of all sizes; eq is for those who want
-    /// equal shares, fixed for comparing, kernel for looking only. abt:published and sabt:published are their papers' rules as
-    /// written, for comparing.
+    /// One name of a policy of either side (kernel, fixed:SIZE, fit) stands for both sides. Of two such names the first is the
+    /// sender's: fit,kernel is fit only at the sender, kernel,fit only at the receiver. auto is fit for both sides. kernel changes
+    /// nothing and only reports.
+    ///
+    /// fit keeps a connection as fast as its path, without the queue that it would fill and the drops at its start. At a sender it
+    /// acts on CUBIC and Reno, at either end on paths of 2 ms and more. abt,sobas, the daemon's default, keeps many connections within
+    /// the memory and changes little else. sabt suits servers of documents of all sizes. eq gives equal shares of the memory.
+    /// fixed:SIZE, abt:published and sabt:published (their papers' rules as written) are for comparisons.
     #[arg(long, value_name = "P[,P]", default_value = "auto", value_parser = Choice::parse_for_run)]
     policy: Choice,
-    /// Memory that the send queues may hold together, as 64MiB (at least 64KiB), and the receive queues as much again;
-    /// without it half of what the kernel gives TCP, each
+    /// Memory that all send queues together may hold, as 64MiB (at least 64KiB), and all receive queues as much again; default
+    /// half of what the kernel gives TCP, for each
     #[arg(long, value_name = "SIZE")]
     memory: Option<Budget>,
-    /// Documents up to this size are sent in one round trip (at most 64 segments) and take no part in the shares;
-    /// without it 8 KB under sabt, and none otherwise; 0: none
+    /// Documents up to this size leave in one round trip (at most 64 segments) and take no part in the shares of the memory;
+    /// 0: none; default 8 KB under sabt, none under the other policies
     #[arg(long, value_name = "SIZE")]
     small_documents: Option<SmallDocuments>,
-    /// What a sender fills at once, as 4KiB: bounds the network devices of this namespace meanwhile, for everybody's
-    /// connections, so that a small --memory holds many. auto: a sixth of a connection's equal share of --memory,
-    /// 4 KiB at least, but never in the host's first namespace, whose devices others share; device: as much as the devices
-    /// take, mostly 64 KiB
+    /// Largest buffer that a sender fills at once, such as 4KiB; or auto; or device: as much as the network devices take
+    ///
+    /// The kernel lets a writer fill the buffer that it has begun, mostly 64 KiB, whatever its limit is. Smaller ones let a small
+    /// --memory hold many connections, and cost processor time at high rates. The size is set at the network devices of this
+    /// namespace (except the loopback) while the command runs, for the connections of all programs.
+    ///
+    /// auto does nothing without --memory, and nothing in the host's first network namespace, whose devices other programs share.
+    /// It begins with a 256th of the memory, and follows a sixth of a connection's equal share: 4 KiB at least, and no bound from
+    /// 64 KiB on.
     #[arg(long, value_name = "SIZE", default_value = "auto")]
     gso_max_size: AtOnce,
-    /// What sizes the connections
+    /// The engine that sizes the connections
     #[arg(long, value_name = "WHICH", value_enum, default_value_t = Wanted::Auto)]
     engine: Wanted,
     /// Size buffers that the command has set itself, too
@@ -84,7 +95,7 @@ pub(crate) struct RunArgs {
     json: Option<PathBuf>,
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "CMD")]
-    command: Vec<String>,
+    command: Vec<OsString>,
 }
 
 impl RunArgs {
@@ -125,7 +136,7 @@ impl RunArgs {
         watch.give_back();
         drop(cgroup);
         let status = status?;
-        let command = self.command;
+        let command = self.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
         let connections_of_little = watch.of_little();
         let report = watch.finish(Ended {
             engine: kind,

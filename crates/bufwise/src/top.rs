@@ -26,10 +26,10 @@ use crate::exit::{Failure, Outcome};
 use crate::ls::LsArgs;
 pub(crate) use crate::ls::groups;
 
-/// Watch connections live: the rows of `ls`, each with the last minute of its rate.
+/// Watch connections live: the rows of ls, each with the last minute of its rate
 ///
-/// Keys sort, filter and leave; the last line names them. Loopback, and idle connections that waste nothing, only with --all
-/// or the key a. Reads only; without root it shows this network namespace, with root every one.
+/// Keys sort, filter, group and leave; the last line names them. Loopback, and idle connections that waste nothing, are shown only
+/// with --all or the key a. Reads only. Without root it shows this network namespace, with root every one.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Keys: r m w o t l p e sort (rate, memory, waste, RTT over base, RTT, limit, process, peer), / filters, \
@@ -41,11 +41,11 @@ Example: bufwise top --group cgroup --sort waste"
 pub(crate) struct TopArgs {
     #[command(flatten)]
     list: LsArgs,
-    /// Print one table, as ls does, and end; --json does so, too
+    /// Print one table, as ls does, and end; --json writes one document and ends
     #[arg(long)]
     once: bool,
-    /// Time between two samples, 1s to 60s; without it 1s, and longer where samples of so many connections would take more than 1%
-    /// of a processor
+    /// Time between two samples, 1s to 60s; default 1s, and more where samples of many connections would take more than 1% of a
+    /// processor
     #[arg(long, value_name = "TIME", value_parser = interval)]
     interval: Option<Micros>,
 }

@@ -6,6 +6,7 @@ mod options;
 mod pace;
 mod progress;
 mod report;
+mod tally;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -21,6 +22,7 @@ use bufwise_policy::PolicyKind;
 use self::engine::OwnEngine;
 use self::progress::Show;
 use self::report::{FileReport, Report};
+use self::tally::Tally;
 use crate::confine::{Confinement, Right};
 use crate::exit::{Failure, Outcome};
 use crate::output;
@@ -134,10 +136,10 @@ impl Command {
         self.begin_engine();
         let started = Instant::now();
         let mut worker = Worker::new(&self.access, &self.settings);
-        let mut attempts = 1;
+        let mut tally = Tally::default();
         let show = &self.show;
         let moved = work(&mut worker, &mut |event| {
-            attempts += u32::from(matches!(event, Event::Retry { .. } | Event::BegunAnew));
+            tally.note(&event);
             show.event(local, &event);
         });
         self.show.clear();
@@ -146,7 +148,7 @@ impl Command {
         }
         drop(worker);
         let treated = treated(self.engine.as_ref(), &moved);
-        self.report.files.push(FileReport::new(remote, local, &moved, attempts, started.elapsed(), treated));
+        self.report.files.push(FileReport::new(remote, local, &moved, &tally, started.elapsed(), treated));
         if let Err(error) = moved {
             self.report.failed(error);
         }
@@ -179,7 +181,8 @@ impl Command {
     /// Notes a directory or file of a tree that cannot be made.
     pub(crate) fn not_made(&mut self, remote: &Path, local: &Path, refused: ClientError) {
         let made = Err(refused);
-        self.report.files.push(FileReport::new(remote, local, &made, 1, Duration::ZERO, None));
+        let refused = FileReport::new(remote, local, &made, &Tally::default(), Duration::ZERO, None);
+        self.report.files.push(refused);
         if let Err(error) = made {
             self.report.failed(error);
         }
@@ -205,17 +208,17 @@ impl Command {
         let before = self.report.files.len();
         let (show, report, engine) = (&self.show, &mut self.report, self.engine.as_ref());
         let work = |worker: &mut Worker, item: &T| {
-            let (started, mut attempts, mut part) = (Instant::now(), 1, show.part());
+            let (started, mut tally, mut part) = (Instant::now(), Tally::default(), show.part());
             let done = work(worker, item, &mut |event| {
-                attempts += u32::from(matches!(event, Event::Retry { .. } | Event::BegunAnew));
+                tally.note(&event);
                 part.event(&event);
             });
-            (done, attempts, started.elapsed())
+            (done, tally, started.elapsed())
         };
-        let begun = in_parallel(workers, items, work, |_, ((remote, local, moved), attempts, elapsed)| {
+        let begun = in_parallel(workers, items, work, |_, ((remote, local, moved), tally, elapsed)| {
             show.done();
             let treated = treated(engine, &moved);
-            report.files.push(FileReport::new(&remote, &local, &moved, attempts, elapsed, treated));
+            report.files.push(FileReport::new(&remote, &local, &moved, &tally, elapsed, treated));
             if let Err(error) = moved {
                 report.failed(error);
             }

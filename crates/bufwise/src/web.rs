@@ -38,20 +38,20 @@ use site::Site;
 const MAX_CLIENTS: usize = 32;
 const MAX_PAGES: usize = 8;
 
-/// Watch connections live in a browser: what top shows, as pictures, and one connection over time.
+/// Watch connections live in a browser: what top shows, as graphs
 ///
-/// Prints the page's address, which holds a secret, and serves until Ctrl-C. This host alone can reach it. Reads only; without
-/// root it shows this network namespace, with root every one.
+/// A click opens one connection over time. Prints the page's address, which holds a secret, and serves until Ctrl-C. Only this host can reach it. Reads only. Without root
+/// it shows this network namespace, with root every one.
 #[derive(Debug, Args)]
-#[command(after_help = "From elsewhere: ssh -L 8080:127.0.0.1:8080 HOST bufwise web --listen 127.0.0.1:8080
+#[command(after_help = "From another host: ssh -L 8080:127.0.0.1:8080 HOST bufwise web --listen 127.0.0.1:8080
 
 Example: bufwise web --interval 2s")]
 pub(crate) struct WebArgs {
-    /// Where to listen: a loopback address and a port, of which 0 is any that is free
+    /// Where to listen: a loopback address and a port; port 0 is any free one
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:0", value_parser = loopback)]
     listen: SocketAddr,
-    /// Time between two samples, 1s to 60s; without it 1s, and longer where samples of so many connections would take more than 1%
-    /// of a processor
+    /// Time between two samples, 1s to 60s; default 1s, and more where samples of many connections would take more than 1% of a
+    /// processor
     #[arg(long, value_name = "TIME", value_parser = top::interval)]
     interval: Option<Micros>,
     #[command(flatten)]

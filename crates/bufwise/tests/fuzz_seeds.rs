@@ -9,6 +9,9 @@ mod checks;
 #[path = "../../../fuzz/src/host.rs"]
 mod host;
 #[expect(unreachable_pub, reason = "public in the fuzz crate")]
+#[path = "../../../fuzz/src/http.rs"]
+mod http;
+#[expect(unreachable_pub, reason = "public in the fuzz crate")]
 #[path = "../../../fuzz/src/local.rs"]
 mod local;
 
@@ -109,6 +112,11 @@ fn configuration_files() {
 #[test]
 fn requests_of_control_clients() {
     replay("request", host::request);
+}
+
+#[test]
+fn requests_of_browsers_and_scrapers() {
+    replay("http", http::http);
 }
 
 #[test]

@@ -1,15 +1,16 @@
 //! `bufwise lab list`, `lab run`: experiments by name or from files, and their results.
 
+use std::collections::HashMap;
 use std::fs;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use bufwise_lab::document;
+use bufwise_lab::document::{self, Ask};
 use bufwise_lab::experiments::{
     Experiment, ExperimentResult, Options, Reported, SAMPLES, Samples, Shard, catalogue, file_name, finished,
-    run,
+    other_form, run,
 };
 use clap::Args;
 
@@ -19,7 +20,9 @@ use super::file;
 use crate::exit::{FAILED, Failure, Outcome};
 use crate::output;
 
-/// Lists the experiments: name, source, question, and about how long each takes. JSON has what its paper reported, too.
+/// List the experiments: name, source, question, and about how long each takes
+///
+/// JSON also has the figures that its paper reported.
 #[derive(Debug, Args)]
 pub(crate) struct ListArgs {
     /// Write the list as JSON into this file; - for standard output
@@ -72,48 +75,50 @@ pub(super) fn duration(seconds: u32) -> String {
     }
 }
 
-/// Runs experiments over emulated paths with the real kernel, and holds the medians against their targets.
+/// Run experiments over emulated paths with the real kernel, and judge the medians by targets
 ///
-/// A paper's figures stand beside: reproduced, partly, not reproduced, no longer true (it rests on kernels as they were),
-/// or none where no run was valid. This verdict is no target, and does not change the exit status.
+/// Exit status: 1 if a target was missed, or was not measured because no run was valid. Runs in which the emulator was not given the
+/// processor are made again up to twice, and marked with * if that does not help.
 ///
-/// A file FILE.toml describes an experiment of one's own (`bufwise lab show ID` prints one); what it expects must be met, or
-/// the exit status is 1 as well.
+/// A paper's figures stand beside: reproduced, partly, not reproduced, no longer true (it rests on kernels as they were), or none
+/// where no run was valid. This verdict is no target, and does not change the exit status.
 ///
-/// The exit status is 1 if a target was missed. Runs in which the emulator was not given the processor are made again up
-/// to twice, and marked with * if that does not help.
+/// A file FILE.toml describes an experiment of your own (`bufwise lab show ID` prints one); its expectations are targets.
 ///
-/// With --budget the time is kept as far as runs are not made again: each experiment is held against the clock before it begins.
+/// Six surveys run only by name: fit-grid, fit-harm, pair-harm, sobas-queues, head-to-head (hours) and probe-grid (half an hour). With
+/// --out they keep every run in DIR/ID, and the same command continues where it was stopped. An invalid run never counts in them, and
+/// a case without enough valid ones is not measured.
 ///
-/// The surveys fit-grid, fit-harm, pair-harm, sobas-queues, head-to-head (hours) and probe-grid (half an hour) run by name only. With --out they keep every run in DIR/ID, and the same command goes on
-/// where it was stopped; an invalid run never counts, and a case without enough valid ones is not measured.
+/// --budget is checked before each experiment begins; runs that are made again may exceed it.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example: bufwise lab run expert-500 drs-fig4 --out results && bufwise lab report results"
 )]
 pub(crate) struct RunArgs {
-    /// Names of experiments, which `bufwise lab list` has, or files that describe one
+    /// Names of experiments (`bufwise lab list`), or files that describe one
     #[arg(value_name = "ID|FILE.toml", required_unless_present = "all", conflicts_with = "all")]
     ids: Vec<String>,
-    /// Run every experiment but the surveys
+    /// Run every experiment except the surveys
     #[arg(long)]
     all: bool,
     /// One repetition of shorter runs, and fewer cases
     #[arg(long)]
     quick: bool,
-    /// Repetitions of every run; default 5, of a survey 3 and 5 in its corners, with --quick 1
+    /// Repetitions of every run; default 5; in a survey 3, and 5 in its corners; with --quick 1
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000))]
     repeat: Option<u32>,
-    /// Run the Kth of N parts only, as 1/2: each Nth case; `bufwise lab report` joins what the parts leave with --out
+    /// Run only the Kth of N parts, as 1/2: each Nth case; `bufwise lab report` joins the results of the parts
     #[arg(long, value_name = "K/N")]
     shard: Option<Shard>,
-    /// Run what fits into this time, as 30min or 2h: the shortest first, by the times of `bufwise lab list`; names what is left out
+    /// Run the experiments that fit into this time, as 30min or 2h: the shortest first, by the times of `bufwise lab list`; the
+    /// others are named
     #[arg(long, value_name = "TIME")]
     budget: Option<Budget>,
-    /// Write what came out of each experiment into ID.json (of a part: ID-K-of-N.json) in this directory, and one run of each method over time into samples/ID.json; surveys go on from what they find there
+    /// Write the result of each experiment into ID.json (of a part: ID-K-of-N.json) in this directory, and one run of each method
+    /// over time into samples/ID.json; surveys continue from what they find there
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Leave out experiments that --out DIR has already, whole and in this form; their results count as if run now
+    /// Skip experiments that --out DIR has already, whole and in this form; their results count as if run now
     #[arg(long, requires = "out")]
     resume: bool,
     /// Write everything into this file; - for standard output
@@ -123,7 +128,9 @@ pub(crate) struct RunArgs {
 
 impl RunArgs {
     pub(crate) fn run(self) -> Outcome {
-        let (mut experiments, files) = self.experiments()?;
+        let Chosen { mut experiments, files } = self.experiments()?;
+        let cases: HashMap<&str, usize> =
+            experiments.iter().map(|one| (one.id, one.cases(self.quick).count())).collect();
         if let Some(shard) = self.shard {
             experiments = experiments.into_iter().map(|one| shard.of(one, self.quick)).collect();
             experiments.retain(|experiment| !experiment.cases.is_empty());
@@ -133,6 +140,7 @@ impl RunArgs {
         }
         let program = std::env::current_exe().context("cannot find this program's own file")?;
         let options = Options { program, quick: self.quick, repeat: self.repeat, out: self.out.clone() };
+        self.refuse_other_form(&experiments, &options)?;
         let mut results = if self.resume { self.finished(&mut experiments, &options)? } else { Vec::new() };
         let seconds = |experiment: &Experiment| experiment.seconds(self.quick, self.repeat);
         let rest = Rest::of(self.budget, &mut experiments, seconds)?;
@@ -156,6 +164,8 @@ impl RunArgs {
             let mut result = run(experiment, &options, |line| bar.line(line))
                 .map_err(|error| Failure::new(error.exit_status(), error))?;
             result.shard = self.shard;
+            result.cases_in_all = self.shard.and_then(|_| cases.get(experiment.id).copied());
+            result.file = files.get(experiment.id).cloned();
             bar.above(|| self.tell(&result))?;
             results.push(result);
         }
@@ -163,10 +173,23 @@ impl RunArgs {
         if let Some(json) = &self.json {
             output::json(json, &results)?;
         }
-        let met = |result: &ExperimentResult| {
-            if files.contains(&result.id) { result.all_met() } else { result.met() }
-        };
-        Ok(if results.iter().all(met) { 0 } else { FAILED })
+        Ok(if results.iter().all(ExperimentResult::met) { 0 } else { FAILED })
+    }
+
+    /// Refuses to replace results of the short form by those of the whole form, and the reverse.
+    fn refuse_other_form(&self, experiments: &[Experiment], options: &Options) -> Result<(), Failure> {
+        for experiment in experiments {
+            if let Some(path) = other_form(experiment, self.shard, options)? {
+                let forms = ["without --quick", "with --quick"];
+                let (before, now) = if self.quick { (forms[0], forms[1]) } else { (forms[1], forms[0]) };
+                return Err(Failure::usage(format!(
+                    "--out: {} has a result of {} {before}, which a run {now} would replace: give another directory",
+                    path.display(),
+                    experiment.id
+                )));
+            }
+        }
+        Ok(())
     }
 
     /// Takes those out of `experiments` that --out has already; returns their results.
@@ -187,15 +210,13 @@ impl RunArgs {
         Ok(results)
     }
 
-    /// Returns the requested experiments (of the catalogue, in its order, then of files) and the names of those from
-    /// files.
-    fn experiments(&self) -> Result<(Vec<Experiment>, Vec<String>), Failure> {
+    fn experiments(&self) -> Result<Chosen, Failure> {
         if self.all {
-            return Ok((short(), Vec::new()));
+            return Ok(Chosen { experiments: short(), files: HashMap::new() });
         }
         let (files, ids): (Vec<&String>, Vec<&String>) = self.ids.iter().partition(|id| file::is_file(id));
         let mut experiments = named(&ids)?;
-        let own = files.into_iter().map(|path| file::read(Path::new(path))).collect::<Result<Vec<_>, _>>()?;
+        let own = files.iter().map(|path| file::read(Path::new(path))).collect::<Result<Vec<_>, _>>()?;
         for (index, experiment) in own.iter().enumerate() {
             let others = experiments.iter().chain(&own[..index]);
             if others.map(|other| other.id).any(|id| id == experiment.id) {
@@ -205,19 +226,19 @@ impl RunArgs {
                 )));
             }
         }
-        let names = own.iter().map(|experiment| experiment.id.to_owned()).collect();
+        let files = own.iter().zip(files).map(|(experiment, path)| (experiment.id, path.clone())).collect();
         experiments.extend(own);
-        Ok((experiments, names))
+        Ok(Chosen { experiments, files })
     }
 
     fn tell(&self, result: &ExperimentResult) -> Result<()> {
         if let Some(out) = &self.out {
             let name = file_name(&result.id, self.shard);
-            output::json(&out.join(&name), result)?;
+            keep(&out.join(&name), result)?;
             if let Some(samples) = Samples::of(result) {
                 let place = out.join(SAMPLES);
                 fs::create_dir_all(&place).with_context(|| format!("cannot make {}", place.display()))?;
-                output::json(&place.join(name), &samples)?;
+                keep(&place.join(name), &samples)?;
             }
         }
         if self.json.as_deref().is_some_and(output::is_stdout) {
@@ -225,6 +246,19 @@ impl RunArgs {
         }
         output::line(&format!("{result}\n"))
     }
+}
+
+/// The requested experiments: of the catalogue, in its order, then of files.
+struct Chosen {
+    experiments: Vec<Experiment>,
+    /// The files as the call names them, by their experiments' names.
+    files: HashMap<&'static str, String>,
+}
+
+/// Writes `value` as JSON into a file that the next call may read: as a whole or not at all.
+fn keep(path: &Path, value: &impl serde::Serialize) -> Result<()> {
+    let text = serde_json::to_string(value).context("cannot turn the result into JSON")?;
+    output::whole(path, &(text + "\n"))
 }
 
 /// Returns the experiments that are not surveys.
@@ -256,6 +290,9 @@ pub(crate) struct DocumentArgs {
     /// Fetch one every 50 ms at most for so many seconds, and print their times, connections included, as JSON
     #[arg(long, value_name = "SECONDS", requires = "host", conflicts_with_all = ["fetch", "serve"])]
     request_for: Option<u32>,
+    /// Ask a web server for one of its files each time; they are named by these sizes
+    #[arg(long, value_name = "BYTES", value_delimiter = ',', requires = "host", conflicts_with = "serve")]
+    web: Vec<u64>,
     /// The server
     #[arg(long, value_name = "ADDR")]
     host: Option<IpAddr>,
@@ -271,11 +308,12 @@ impl DocumentArgs {
                 .with_context(|| format!("cannot serve on port {}", self.port))?;
         }
         if let Some(host) = self.host {
+            let ask = if self.web.is_empty() { Ask::Any } else { Ask::Web(&self.web) };
             let seen = match (self.fetch, self.request_for) {
-                (Some(count), _) => document::fetch(host, self.port, count),
+                (Some(count), _) => document::fetch(host, self.port, count, ask),
                 (None, seconds) => {
                     let seconds = seconds.unwrap_or_default();
-                    document::request(host, self.port, Duration::from_secs(seconds.into()))
+                    document::request(host, self.port, Duration::from_secs(seconds.into()), ask)
                 }
             };
             output::json(

@@ -17,13 +17,13 @@ use crate::transfer;
 /// Longest experiment name that is made from a file name, in bytes.
 const LONGEST_NAME: usize = 60;
 
-/// Prints an experiment as a file for `bufwise lab run`: its paths, workloads, methods, and what is expected.
+/// Print an experiment as a file that can be changed and run
 ///
 /// A few cannot be written as a file yet; of these the question, source, paths and methods are printed as comments.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: bufwise lab show abt-fig1 >my.toml && bufwise lab run my.toml --quick")]
 pub(crate) struct ShowArgs {
-    /// Name of an experiment, which `bufwise lab list` has, or a file that describes one
+    /// Name of an experiment (`bufwise lab list`), or a file that describes one
     #[arg(value_name = "ID|FILE.toml")]
     id: String,
 }

@@ -16,24 +16,21 @@ use serde::de::IgnoredAny;
 use crate::exit::{Failure, Outcome};
 use crate::output;
 
-/// Writes one Markdown document from the results that `lab run --out DIR` left, finished or not, the parts of `--shard` joined,
-/// and one HTML page beside it.
+/// Write a document, a page and tables from the results of experiments and paths
 ///
-/// The page needs nothing else: pictures and styles are inside, for screens, phones and paper. Reports of `lab path --json
-/// DIR/NAME.json` in the same directory are in both, in the page as curves over time.
+/// It reads what `bufwise lab run --out DIR` left, finished or not, and joins the parts of --shard. The Markdown document goes to
+/// standard output or --output. Beside it, or without --output in the first DIR as report.*, it writes:
 ///
-/// Files beside the document, or in the first DIR without --output (there the name is `report`):
-/// NAME.html, the page; NAME.csv, a line for each run of the experiments; NAME-over-time.csv, one run of each method over time;
-/// NAME-samples.csv and NAME-links.csv, of the runs over
-/// paths a line for each sample of a connection and of the link. The first line of each table names its columns, with units.
-/// A grid of paths gets heat maps, a file for each method.
+/// NAME.html, one page that needs nothing else: pictures and styles are inside, for screens, phones and paper.
+///
+/// NAME.csv, a line for each run of the experiments, and NAME-over-time.csv, one run of each method over time.
+///
+/// NAME-samples.csv and NAME-links.csv, a line for each sample of a connection and of the link, for runs of `bufwise lab path
+/// --json DIR/NAME.json`; the page shows these runs as curves.
+///
+/// A grid of paths gets heat maps, a file for each method. The first line of each table names its columns, with units.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Beside the document, or in the first DIR as report.* without --output, it writes NAME.html, one page with\n\
-        pictures that needs nothing else, NAME.csv, a line for each run of the experiments, and\n\
-        NAME-over-time.csv, one run of each method over time. Reports of lab path --json in DIR become curves over time, NAME-samples.csv and NAME-links.csv.\n\n\
-        Example: bufwise lab report results -o results/summary.md"
-)]
+#[command(after_help = "Example: bufwise lab report results -o results/summary.md")]
 pub(crate) struct ReportArgs {
     /// The directories
     #[arg(value_name = "DIR", required = true)]

@@ -19,17 +19,17 @@ pub(crate) enum Grouping {
     #[default]
     #[value(skip)]
     None,
-    /// The program that holds them
+    /// Program that holds the connections
     Process,
-    /// The peer's address, without its port
+    /// Address of the peer, without its port
     Peer,
-    /// The peer's network, /24 or /48
+    /// Network of the peer, /24 or /48
     Prefix,
-    /// The container or else the cgroup in which they were made
+    /// Container, or else cgroup, in which their sockets were made
     Cgroup,
-    /// The daemon's group that has them
+    /// Group of the daemon
     Group,
-    /// The network namespace
+    /// Network namespace
     Namespace,
 }
 

@@ -10,21 +10,21 @@ use clap::ValueEnum;
 /// The figure that a list is sorted by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Order {
-    /// What moves now
+    /// Present rate
     Rate,
-    /// The round-trip time
+    /// Round-trip time
     Rtt,
-    /// The round-trip time beyond its smallest
+    /// Round-trip time beyond its smallest
     RttOverBase,
-    /// The memory that both queues hold
+    /// Memory that both queues hold
     Memory,
-    /// The memory that the limits allow beyond need
+    /// Memory that the limits allow beyond need
     Waste,
-    /// The name of the limit
+    /// Name of the limit
     Limit,
-    /// The program's name
+    /// Name of the program
     Process,
-    /// The peer's address
+    /// Address of the peer
     Peer,
 }
 

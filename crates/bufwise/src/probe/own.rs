@@ -69,13 +69,18 @@ pub(super) fn measure(mut client: PathClient, depth: Depth) -> io::Result<Report
     Ok(Report {
         method: Method::Bufwise,
         round_trip: round_trip(&first, &echoed),
-        loss: Some(Loss { probes: echoed.sent, lost_there: echoed.lost_there, lost_here: echoed.lost_here }),
+        loss: Some(loss(&echoed)),
         here,
         there,
         sent_bytes: Some(sent.0),
         received_bytes: Some(received.0),
         ..Report::default()
     })
+}
+
+fn loss(echoed: &Echoed) -> Loss {
+    let Echoed { sent, lost_there, lost_here, lost_unknown, .. } = *echoed;
+    Loss { probes: sent, lost_there, lost_here, lost_unknown }
 }
 
 /// Returns the mean of the quiet echoes, with the minimum over all echoes.

@@ -98,8 +98,12 @@ impl RoundTrip {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Loss {
     pub(super) probes: u64,
+    /// Lost between the first and the last answer, on the way there.
     pub(super) lost_there: u64,
+    /// Lost between the first and the last answer, on the way here.
     pub(super) lost_here: u64,
+    /// Lost before the first answer or after the last one: on which way is not known.
+    pub(super) lost_unknown: u64,
 }
 
 /// One measurement.
@@ -165,7 +169,7 @@ impl Report {
     }
 
     fn loss_sentence(&self) -> String {
-        let Some(Loss { probes, lost_there, lost_here }) = self.loss else {
+        let Some(Loss { probes, lost_there, lost_here, lost_unknown }) = self.loss else {
             let repeated = match self.repeated_connects {
                 Some(0) | None => String::new(),
                 Some(times) => format!(" The first packet of {times} connections had to be repeated."),
@@ -174,12 +178,16 @@ impl Report {
                 "Loss, available bandwidth and the way there cannot be known without `bufwise probe --serve` at that end.{repeated}"
             );
         };
-        match lost_there + lost_here {
+        match lost_there + lost_here + lost_unknown {
             0 => format!("None of {probes} probes was lost."),
             lost => {
                 let share = lost as f64 * 100.0 / probes.max(1) as f64;
+                let unknown = match lost_unknown {
+                    0 => String::new(),
+                    lost => format!(", {lost} not known where"),
+                };
                 format!(
-                    "{lost} of {probes} probes were lost ({share:.1}%): {lost_there} on the way there, {lost_here} on the way here."
+                    "{lost} of {probes} probes were lost ({share:.1}%): {lost_there} on the way there, {lost_here} on the way here{unknown}."
                 )
             }
         }
@@ -289,7 +297,7 @@ mod tests {
         let mut report = Report {
             target: "192.0.2.1:2122".to_owned(),
             round_trip: RoundTrip::of(&[millis(40), millis(44), millis(42)]),
-            loss: Some(Loss { probes: 100, lost_there: 2, lost_here: 1 }),
+            loss: Some(Loss { probes: 100, lost_there: 2, lost_here: 1, lost_unknown: 0 }),
             here: Direction {
                 capacity: Some(figure(99, 100, 100)),
                 available: Some(figure(40, 50, 55)),
@@ -325,6 +333,17 @@ mod tests {
         assert!(text.contains("takes 500.0 KB under way (BDP), and a buffer of 1.00 MB"), "{text}");
         assert!(text.contains("1.00 MB sent, 2.00 MB received"), "{text}");
         assert!(!text.contains("From here to there"), "{text}");
+    }
+
+    #[test]
+    fn losses_that_belong_to_no_way_are_told_apart() {
+        let loss = Loss { probes: 100, lost_there: 0, lost_here: 0, lost_unknown: 50 };
+        let report = Report { loss: Some(loss), ..report() };
+        assert_eq!(
+            report.loss_sentence(),
+            "50 of 100 probes were lost (50.0%): 0 on the way there, 0 on the way here, 50 not known where."
+        );
+        assert_eq!(serde_json::to_value(report).unwrap()["loss"]["lost_unknown"], 50);
     }
 
     #[test]

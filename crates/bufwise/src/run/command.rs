@@ -1,6 +1,7 @@
 //! The command: started in its cgroup, if it has one, with our standard streams. Signals are passed on to it, and its
 //! end is awaited.
 
+use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
@@ -24,7 +25,7 @@ const PASSED_ON: [i32; 6] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2]
 #[derive(Debug)]
 pub(crate) enum StartError {
     /// The command could not be started.
-    Command { command: String, source: CgroupError },
+    Command { command: OsString, source: CgroupError },
     /// The signal handlers, the pipe or the threads around the command could not be set up.
     Setup(io::Error),
 }
@@ -58,7 +59,7 @@ impl Running {
     /// Starts the command, in the group if there is one, and passes signals on to it.
     pub(crate) fn start(
         cgroup: Option<&Cgroup>,
-        words: &[String],
+        words: &[impl AsRef<OsStr>],
         mut signals: Signals,
     ) -> Result<Self, StartError> {
         let (wake, mut waker) = UnixStream::pair().map_err(StartError::Setup)?;
@@ -71,7 +72,8 @@ impl Running {
             Some(cgroup) => cgroup.spawn(&mut command),
             None => command.spawn().map_err(CgroupError::Start),
         };
-        let mut child = child.map_err(|source| StartError::Command { command: program.clone(), source })?;
+        let mut child =
+            child.map_err(|source| StartError::Command { command: program.as_ref().to_owned(), source })?;
         let pid = Pid::from_raw(child.id().cast_signed());
         thread::Builder::new()
             .name("signals".to_owned())

@@ -17,11 +17,11 @@ use serde::Serialize;
 /// `--engine`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Wanted {
-    /// The one in the kernel where it can be had, else the one in user space
+    /// The engine in the kernel if the caller may load it, else the one in user space
     Auto,
     /// Programs in the kernel (eBPF), on a cgroup of the command's own: needs root
     Kernel,
-    /// This process alone: needs no privilege, touches neither eBPF nor cgroups
+    /// Only this process: needs no privilege, uses neither eBPF nor cgroups
     User,
 }
 

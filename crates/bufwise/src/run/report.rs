@@ -172,7 +172,7 @@ fn advice(plan: &Plan, history: &History, tuned: &Tuned, seconds: f64, goodput_b
     let sizer = |owned: bool, policy: PolicyKind| match policy {
         _ if owned => Sizer::Application,
         PolicyKind::Kernel => Sizer::Kernel,
-        PolicyKind::Sobas | PolicyKind::Fit => Sizer::Sobas,
+        PolicyKind::Sobas | PolicyKind::SobasPublished | PolicyKind::Fit => Sizer::Sobas,
         _ => Sizer::Policy,
     };
     let case = Case {

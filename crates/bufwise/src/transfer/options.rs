@@ -16,12 +16,15 @@ use crate::exit::Failure;
 /// How to move files.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// What sizes the buffers: kernel (nothing is touched, only measured), drs (per round trip), drs-ftp (as published),
-    /// sobas (limits the window to what the path carries), fixed:SIZE, fit (the whole path and an empty queue from this end
-    /// alone, whatever the server is: get bounds the window, put the rate; for CUBIC and Reno over 2 ms and more)
+    /// What sizes the buffers: kernel, drs, drs-ftp, sobas, sobas:published, fit or fixed:SIZE
+    ///
+    /// kernel changes nothing and only measures. drs: the window follows what arrives in a round trip. drs-ftp: drsFTP as published.
+    /// sobas: the window stops at what the path carries; sobas:published is the paper's rule as written, for comparisons. fit: the
+    /// whole path and an empty queue from this end, whatever the server is; get bounds the window, put the rate, over paths of 2 ms
+    /// and more, put for CUBIC and Reno. fixed:SIZE: one size.
     #[arg(long, value_name = "POLICY", default_value = "kernel", value_parser = policy)]
     pub(super) policy: PolicyKind,
-    /// Go on with what an earlier attempt left, if the last 64 KiB of it are the same at both ends
+    /// Continue what an earlier attempt left, if its last 64 KiB are the same at both ends
     #[arg(long)]
     resume: bool,
     /// Write the report into this file; - for standard output
@@ -30,20 +33,20 @@ pub(crate) struct Options {
     /// At most this rate, as 20mbit; the receive window is bounded by it, too
     #[arg(long, value_name = "RATE")]
     limit_rate: Option<Rate>,
-    /// Compare checksums in the end, the strongest that the server has (SHA-256 .. MD5, by HASH),
-    /// and fail where it has none
+    /// Compare checksums at the end, the strongest that the server has (SHA-256 .. MD5, by HASH); fail if it has none
     #[arg(long)]
     checksum: bool,
-    /// Try again so often after failures that may pass, each time going on where the last one ended
+    /// Number of further attempts after a broken or silent connection, or a temporary refusal (4yz); each continues where the
+    /// last one ended
     #[arg(long, value_name = "N", default_value_t = 3)]
     retries: u32,
-    /// With -r: so many files at a time, each over a session of its own
+    /// With -r: number of files at a time, each over a session of its own
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(super) jobs: u16,
-    /// Give up when nothing moves, or nobody answers, for so long
+    /// End an attempt in which no byte moves, or the server does not answer, for this time
     #[arg(long, value_name = "TIME", default_value = "60s")]
     timeout: Micros,
-    /// Give up when less than this rate moves, as 10kbit, on average over the time of --timeout
+    /// End an attempt that is slower than this rate, as 10kbit, on average over the time of --timeout
     #[arg(long, value_name = "RATE")]
     lowest_rate: Option<Rate>,
     /// Encrypt if the server offers it
@@ -55,7 +58,7 @@ pub(crate) struct Options {
     /// Believe servers that the authorities in this PEM file vouch for (means --tls-required)
     #[arg(long, value_name = "FILE", conflicts_with_all = ["insecure", "pin"])]
     cacert: Option<PathBuf>,
-    /// Encrypt, but believe any server
+    /// Encrypt, and believe any server (means --tls-required unless --tls is given)
     #[arg(long, conflicts_with = "pin")]
     insecure: bool,
     /// Believe only the server whose certificate has this SHA-256 fingerprint (means --tls-required)
@@ -101,7 +104,7 @@ fn named(text: &str, more: &str) -> Result<PolicyKind, String> {
     }
     text.parse().map_err(|error| match error {
         PolicyNameError::Unknown(name) => format!(
-            "unknown policy `{name}`: those that move files are kernel, fixed:SIZE, drs, drs-ftp, sobas{more}"
+            "unknown policy `{name}`: those that move files are kernel, fixed:SIZE, drs, drs-ftp, sobas, sobas:published{more}"
         ),
         error => error.to_string(),
     })
@@ -129,6 +132,11 @@ impl Options {
             retries: self.retries,
             ..Settings::default()
         })
+    }
+
+    /// Whether to go on with what an earlier attempt left.
+    pub(crate) fn resumes(&self) -> bool {
+        self.resume
     }
 
     pub(super) fn patience(&self) -> Duration {

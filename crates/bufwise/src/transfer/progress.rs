@@ -25,7 +25,9 @@ pub(super) struct Show {
 /// One of many files on the bar.
 pub(super) struct Part<'a> {
     show: &'a Show,
-    /// Bytes of this file that the bar has counted.
+    /// Bytes of this file that were there when the present attempt began.
+    resumed_from: u64,
+    /// Bytes of this file that the bar counts.
     counted: u64,
 }
 
@@ -33,12 +35,11 @@ impl Part<'_> {
     pub(super) fn event(&mut self, event: &Event<'_>) {
         match event {
             Event::Begun { resumed_from, .. } => {
-                self.show.bar.inc(*resumed_from);
-                self.counted = 0;
+                self.resumed_from = *resumed_from;
+                self.count(*resumed_from);
             }
             Event::Progress(progress) => {
-                self.show.bar.inc(progress.bytes.saturating_sub(self.counted));
-                self.counted = progress.bytes;
+                self.count(self.resumed_from + progress.bytes);
                 self.show.tell_many();
             }
             Event::Retry { error, wait } => {
@@ -46,6 +47,13 @@ impl Part<'_> {
             }
             Event::BegunAnew => self.show.say("what was there is of another file: beginning anew"),
         }
+    }
+
+    /// Makes the bar count so many bytes of this file: an attempt may begin before the end of the one before.
+    fn count(&mut self, bytes: u64) {
+        self.show.bar.inc(bytes.saturating_sub(self.counted));
+        self.show.bar.dec(self.counted.saturating_sub(bytes));
+        self.counted = bytes;
     }
 }
 
@@ -92,7 +100,7 @@ impl Show {
 
     /// Returns the progress of one of many files, which adds to the bar.
     pub(super) fn part(&self) -> Part<'_> {
-        Part { show: self, counted: 0 }
+        Part { show: self, resumed_from: 0, counted: 0 }
     }
 
     /// Counts one of many files as finished.
@@ -148,4 +156,35 @@ fn time_left(left: Option<Duration>) -> String {
 
 fn bits(bytes: f64) -> u64 {
     (bytes * 8.0) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use bufwise_ftp::client::ClientError;
+
+    use super::*;
+
+    #[test]
+    fn the_bar_counts_each_byte_of_a_file_once_however_often_it_is_tried() {
+        let show = Show::new(true);
+        show.many(2, 100);
+        let mut part = show.part();
+        let mut after = |event: &Event<'_>| {
+            part.event(event);
+            show.bar.position()
+        };
+        let begun = |resumed_from| Event::Begun { size: Some(100), resumed_from };
+        let moved = |bytes| Progress { bytes, ..Progress::default() };
+        let (error, wait) = (ClientError::NoChecksum, Duration::ZERO);
+        assert_eq!(after(&begun(10)), 10);
+        assert_eq!(after(&Event::Progress(&moved(50))), 60);
+        assert_eq!(after(&Event::Retry { error: &error, wait }), 60);
+        assert_eq!(after(&begun(55)), 55, "the last bytes did not reach the file");
+        assert_eq!(after(&Event::Progress(&moved(45))), 100);
+        assert_eq!(after(&Event::BegunAnew), 100);
+        assert_eq!(after(&begun(0)), 0);
+        assert_eq!(after(&Event::Progress(&moved(100))), 100);
+        show.part().event(&begun(7));
+        assert_eq!(show.bar.position(), 107, "another file");
+    }
 }

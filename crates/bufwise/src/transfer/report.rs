@@ -10,6 +10,7 @@ use bufwise_policy::PolicyKind;
 use bufwise_units::{Bytes, Micros};
 use serde::Serialize;
 
+use super::tally::Tally;
 use crate::figures::{rate, size};
 use crate::run::Treated;
 
@@ -51,9 +52,13 @@ pub(super) struct FileReport {
     remote: String,
     local: String,
     size: u64,
+    /// Bytes of it that this command moved, in all attempts.
     bytes: u64,
+    /// Bytes of it that were there before the first attempt.
     resumed_from: u64,
+    /// Time in which they moved, without login and the waits between attempts.
     seconds: f64,
+    /// Mean rate over that time. The further figures of the connection are those of the last attempt.
     rate_bps: u64,
     /// Time including login, retries and disk, seconds.
     total_seconds: f64,
@@ -164,7 +169,7 @@ impl FileReport {
         remote: &Path,
         local: &Path,
         moved: &Result<Outcome, ClientError>,
-        attempts: u32,
+        tally: &Tally,
         elapsed: Duration,
         tuned: Option<Treated>,
     ) -> Self {
@@ -172,16 +177,17 @@ impl FileReport {
         let report = outcome.report;
         let of = |figure: fn(&bufwise_mover::Report) -> u64| report.as_ref().map_or(0, figure);
         let seconds = |time: Micros| time.as_secs_f64();
+        let (bytes, moving) = (tally.bytes(&outcome), tally.elapsed(&outcome));
         Self {
             remote: remote.display().to_string(),
             local: local.display().to_string(),
             size: outcome.size,
-            bytes: of(|report| report.bytes),
-            resumed_from: outcome.resumed_from,
-            seconds: report.map_or(0.0, |report| report.elapsed.as_secs_f64()),
-            rate_bps: of(|report| report.goodput.bits_per_sec()),
+            bytes,
+            resumed_from: tally.resumed_from(&outcome),
+            seconds: moving.as_secs_f64(),
+            rate_bps: bits_per_second(bytes, moving),
             total_seconds: elapsed.as_secs_f64(),
-            attempts,
+            attempts: tally.attempts(),
             rtt_s: report.and_then(|report| report.rtt).map(seconds),
             min_rtt_s: report.and_then(|report| report.min_rtt).map(seconds),
             retransmissions: of(|report| report.retransmitted),
@@ -286,8 +292,10 @@ impl fmt::Display for FileReport {
 
 #[cfg(test)]
 mod tests {
+    use bufwise_ftp::client::Event;
     use bufwise_host::view::{Fit, FitPhase, FitReason, Tuned};
 
+    use super::super::tally::tests::{RETRY, after, begun, outcome};
     use super::*;
 
     fn line_of(tuned: Option<Tuned>) -> String {
@@ -297,8 +305,32 @@ mod tests {
             application_set_send_buffer: false,
             application_set_receive_buffer: false,
         };
-        FileReport::new(Path::new("r"), Path::new("l"), &none, 1, Duration::ZERO, tuned.map(treated))
-            .to_string()
+        FileReport::new(
+            Path::new("r"),
+            Path::new("l"),
+            &none,
+            &Tally::default(),
+            Duration::ZERO,
+            tuned.map(treated),
+        )
+        .to_string()
+    }
+
+    #[test]
+    fn a_file_that_took_several_attempts_is_told_as_one() {
+        let told = |events: &[Event<'_>], last: Outcome| {
+            let (remote, local) = (Path::new("r"), Path::new("l"));
+            let tally = after(events);
+            FileReport::new(remote, local, &Ok(last), &tally, Duration::from_secs(9), None)
+        };
+        let file = told(&[begun(0), RETRY, begun(60_000_000)], outcome(60_000_000, 40_000_000));
+        let line = file.to_string();
+        assert!(line.starts_with("l: 100.00 MB, 2.00 s, 400.0 Mbit/s"), "{line}");
+        assert_eq!((file.bytes, file.resumed_from, file.attempts), (100_000_000, 0, 2));
+        let line = told(&[begun(0), RETRY, begun(100)], outcome(100, 0)).to_string();
+        assert!(!line.contains("was there"), "only its last reply was lost: {line}");
+        let line = told(&[begun(40), RETRY, begun(60)], outcome(60, 40)).to_string();
+        assert!(line.contains("40 B of them were there"), "{line}");
     }
 
     #[test]

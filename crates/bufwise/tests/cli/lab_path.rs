@@ -224,6 +224,22 @@ fn root_a_client_that_hangs_is_killed_with_all_its_children() {
     eventually("the client's children are gone", || processes("71234567").is_empty());
 }
 
+#[test]
+fn root_what_a_client_leaves_running_does_not_hold_up_the_end() {
+    let Some(_alone) = root() else { return };
+    // The second one ignores the signal that asks it to end.
+    for (client, marker) in [
+        ("sleep 25.712341 & echo done", "25.712341"),
+        ("(trap '' TERM; exec sleep 25.712342) & echo done", "25.712342"),
+    ] {
+        let start = Instant::now();
+        let output = run(&["lab", "path", "--timeout", "2s", "--client", client]);
+        assert!(start.elapsed().as_secs() < 15, "{client}: {:?}", start.elapsed());
+        assert_eq!((output.status.code(), &output.stdout[..]), (Some(0), &b"done\n"[..]), "{client}");
+        eventually("what the client left is gone", || processes(marker).is_empty());
+    }
+}
+
 /// Starts a run that waits for ever, ends it with `signal`, and asserts that nothing is left.
 fn ended_by(signal: Signal, marker: &str) -> Option<i32> {
     let mut child = command(&[

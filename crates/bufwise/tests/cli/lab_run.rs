@@ -166,6 +166,26 @@ fn a_wrong_file_is_wrong_usage_with_its_line() {
 }
 
 #[test]
+fn results_of_the_other_form_are_not_replaced() {
+    let out = tempfile::tempdir().unwrap();
+    let kept = out.path().join("expert-500.json");
+    for (quick, form) in [("false", "without --quick"), ("true", "with --quick")] {
+        let before = RESULT.replace("\"quick\":false", &format!("\"quick\":{quick}"));
+        fs::write(&kept, &before).unwrap();
+        let call = ["lab", "run", "abt-fig1", "expert-500", "--out", out.path().to_str().unwrap()];
+        let options: &[&[&str]] =
+            if quick == "false" { &[&["--quick"], &["--quick", "--resume"]] } else { &[&[], &["--resume"]] };
+        for options in options {
+            let line = only_error(&run(&[&call[..], options].concat()), 2);
+            assert!(line.contains("expert-500.json") && line.contains(form), "{line}");
+            assert!(line.contains("another directory"), "{line}");
+            assert_eq!(fs::read_to_string(&kept).unwrap(), before);
+        }
+    }
+    assert_eq!(fs::read_dir(out.path()).unwrap().count(), 1, "nothing was run");
+}
+
+#[test]
 fn an_experiment_is_shown_as_a_file_or_as_what_can_be_said_of_it() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("mine.toml");
@@ -206,6 +226,10 @@ fn root_a_file_is_run_in_two_parts_and_judged() {
     }
     let report = text(&run(&["lab", "report", &path("out")]).stdout);
     assert_eq!(report.matches("Ran 20").count(), 2, "each part's date: {report}");
+    let again = format!("`bufwise lab run {} --repeat 1`", path("mine.toml"));
+    assert!(report.contains(&again), "{report}");
+    let names = fs::read_dir(path("out")).unwrap().map(|entry| entry.unwrap().file_name());
+    assert!(names.into_iter().all(|name| !name.to_string_lossy().contains("unfinished")));
     let over_time = fs::read_to_string(path("out/report-over-time.csv")).unwrap();
     for of in ["mine,one,kernel,1,", "mine,one,fit,1,", "mine,two,kernel,1,", "mine,two,fit,1,"] {
         // Two seconds, including start and end of the programs.

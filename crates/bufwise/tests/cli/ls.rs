@@ -2,8 +2,10 @@
 //! namespaces.
 
 use std::fs;
+use std::net::TcpListener;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use bufwise_lab::host::Host;
 
@@ -53,6 +55,28 @@ fn json_has_every_connection_with_stable_keys() {
     assert!(list["summary"]["connections"].as_u64() >= Some(2));
     assert!(list["summary"]["send_allowed_bytes"].as_u64() >= one["send_buffer_bytes"].as_u64());
     assert!(list["summary"]["budget_bytes"].is_null(), "there is no daemon");
+}
+
+#[test]
+fn a_programs_name_does_nothing_to_a_terminal() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port().to_string();
+    // A process has the name of its file: a title for the window, and a line of its own.
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("\u{1b}]2;\u{7}\nx");
+    std::os::unix::fs::symlink("/bin/bash", &program).unwrap();
+    let mut named = Command::new(program);
+    let script = "exec 3<>/dev/tcp/127.0.0.1/$0; read -u 3";
+    let mut named = named.args(["-c", script, &port]).stdin(Stdio::null()).spawn().unwrap();
+    let (end, _) = listener.accept().unwrap();
+    for arguments in [&["ls", "--all"][..], &["ls", "--all", "--group", "process"], &["explain", &port]] {
+        let output = command(&[arguments, &["--no-daemon"]].concat()).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success() && text.contains("?]2;?"), "{arguments:?}: {text:?}");
+        assert!(!text.lines().any(|line| line.contains(char::is_control)), "{arguments:?}: {text:?}");
+    }
+    drop(end);
+    named.wait().unwrap();
 }
 
 #[test]

@@ -1,8 +1,10 @@
 //! `bufwise run`: the command has its own streams, status and signals; its connections are tuned and reported; nothing
 //! is left behind.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
 
@@ -104,6 +106,26 @@ fn what_makes_no_sense_is_wrong_usage() {
     assert!(size("--memory", "64").contains("`64` has no unit"));
     assert!(size("--memory", "1KiB").contains("at least 64KiB"));
     assert!(size("--small-documents", "9GiB").contains("at most 4MiB"));
+}
+
+#[test]
+fn words_that_are_not_unicode_reach_the_command() {
+    let directory = tempfile::tempdir().unwrap();
+    let name = OsStr::from_bytes(b"caf\xe9");
+    fs::write(directory.path().join(name), "strong").unwrap();
+    fs::create_dir(directory.path().join("to")).unwrap();
+    let options = ["run", "--engine", "user", "--policy", "kernel", "--json", "report.json", "--"];
+    let bufwise = |words: &[&OsStr]| {
+        command(&options).args(words).current_dir(directory.path()).output().expect("the program starts")
+    };
+    let output = bufwise(&["cp".as_ref(), name, "to/".as_ref()]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert_eq!(fs::read(directory.path().join("to").join(name)).unwrap(), b"strong");
+    let report = fs::read(directory.path().join("report.json")).unwrap();
+    let report: Value = serde_json::from_slice(&report).unwrap();
+    assert_eq!(report["command"], serde_json::json!(["cp", "caf\u{fffd}", "to/"]));
+    let line = only_error(&bufwise(&[name]), 127);
+    assert!(line.contains(r#"cannot run "caf\xE9""#), "{line}");
 }
 
 #[test]

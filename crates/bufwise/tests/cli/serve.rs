@@ -372,6 +372,25 @@ fn wrong_usage_is_one_line_that_helps() {
 }
 
 #[test]
+fn bounds_that_let_nobody_in_or_nothing_move_are_wrong_usage() {
+    let (_directory, path) = directory();
+    for (option, value, help) in [
+        ("--buffer-memory", "1", "at least 512KiB"),
+        ("--receive-memory", "511KiB", "at least 512KiB"),
+        ("--max-buffer", "0", "at least 4KiB"),
+        ("--max-sessions", "0", "at least 1"),
+        ("--max-sessions-per-address", "0", "at least 1"),
+        ("--max-sessions", "many", "not a number of sessions"),
+        ("--limit-rate", "0mbit", "rate of 0"),
+        ("--idle", "0s", "60s"),
+        ("--stall", "0s", "60s"),
+    ] {
+        let error = only_error(&run(&["serve", &path, option, value]), 2);
+        assert!(error.contains(option) && error.contains(help), "{option} {value}: {error}");
+    }
+}
+
+#[test]
 fn root_privilege_is_given_up_once_the_port_is_open() {
     if !bufwise_trial::root() {
         return;

@@ -1,9 +1,12 @@
 //! `bufwise get` and `bufwise put`, with a server and without one.
 
 use std::fs;
+use std::io::Read;
 use std::net::TcpListener;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
-use std::process::Output;
+use std::os::unix::net::UnixStream;
+use std::process::{Command, Output};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -55,10 +58,14 @@ impl Served {
 
     /// Runs bufwise with a home directory that holds the netrc file, and without the caller's environment.
     fn bufwise(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
         let mut command = command(arguments);
         command.current_dir(self.home.path()).env("HOME", self.home.path());
         command.env_remove("NETRC").env_remove("BUFWISE_USER").env_remove("BUFWISE_PASSWORD");
-        command.output().unwrap()
+        command
     }
 
     fn netrc(&self, mode: u32) {
@@ -135,6 +142,56 @@ fn standard_output_gets_the_file_and_nothing_else() {
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(output.stdout == content());
     assert!(fs::read_dir(served.home.path()).unwrap().next().is_none());
+}
+
+#[test]
+fn standard_output_is_written_where_the_caller_has_it() {
+    let served = Served::start();
+    fs::write(served.root.path().join("file.bin"), content()).unwrap();
+    let all = served.home.path().join("all");
+    let get = || served.command(&["get", &served.url("file.bin"), "-o", "-", "--checksum"]);
+    fs::write(&all, "before").unwrap();
+    let appended = fs::File::options().append(true).open(&all).unwrap();
+    done(&get().stdout(appended).output().unwrap());
+    assert!(fs::read(&all).unwrap() == [b"before", &content()[..]].concat());
+    // Two commands in one redirection, as (get; get) > all.
+    let shared = fs::File::create(&all).unwrap();
+    for _ in 0..2 {
+        done(&get().stdout(shared.try_clone().unwrap()).output().unwrap());
+    }
+    assert!(fs::read(&all).unwrap() == content().repeat(2));
+}
+
+#[test]
+fn standard_output_may_be_a_socket_that_does_not_block() {
+    let served = Served::start();
+    fs::write(served.root.path().join("file.bin"), content()).unwrap();
+    let (mut here, there) = UnixStream::pair().unwrap();
+    there.set_nonblocking(true).unwrap();
+    let mut command = served.command(&["get", &served.url("file.bin"), "-o", "-"]);
+    let mut get = command.stdout(OwnedFd::from(there)).spawn().unwrap();
+    // It has the last copy of the socket's other end.
+    drop(command);
+    let mut came = Vec::new();
+    here.read_to_end(&mut came).unwrap();
+    assert_eq!(get.wait().unwrap().code(), Some(0));
+    assert!(came == content());
+}
+
+#[test]
+fn a_file_into_a_pipe_is_compared_with_the_servers_checksum() {
+    let served = Served::start();
+    fs::write(served.root.path().join("file.bin"), content()).unwrap();
+    let url = served.url("file.bin");
+    for output in ["-", "/dev/null"] {
+        let options = ["-o", output, "--checksum", "--json", "report.json"];
+        let output = served.bufwise(&[&["get", &url][..], &options].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+        let report = fs::read(served.home.path().join("report.json")).unwrap();
+        let report: serde_json::Value = serde_json::from_slice(&report).unwrap();
+        let sum = &report["files"][0]["checksum"];
+        assert_eq!((&sum["algorithm"], sum["digest"].as_str().map(str::len)), (&"SHA-256".into(), Some(64)));
+    }
 }
 
 #[test]
@@ -298,7 +355,7 @@ fn wrong_usage_is_said_before_any_connection() {
         (&["get", "ftp://jo:hunter2@h/x"], "BUFWISE_PASSWORD"),
         (&["get", "ftp://h/dir/"], "add -r"),
         (&["get", "ftp://h/x", "--policy", "abt"], "bufwise run"),
-        (&["get", "ftp://h/x", "--policy", "fit,sobas"], "drs-ftp, sobas, fit"),
+        (&["get", "ftp://h/x", "--policy", "fit,sobas"], "drs-ftp, sobas, sobas:published, fit"),
         (&["get", "ftp://h/x", "--policy", "fit", "--limit-rate", "8mbit"], "leave one of them out"),
         (&["put", "/etc/hosts", "ftp://h/x", "--policy", "fit", "--limit-rate", "8mbit"], "--limit-rate"),
         (&["serve", "/", "--policy", "fit"], "bufwise run --policy fit -- CMD, or bufwise daemon"),
@@ -307,6 +364,8 @@ fn wrong_usage_is_said_before_any_connection() {
         (&["get", "ftp://h/x", "--jobs", "0"], "--jobs"),
         (&["get", "ftp://h/x", "--pin", "abc"], "64 hexadecimal digits"),
         (&["put", "/", "ftp://h/x"], "add -r"),
+        (&["get", "ftp://h/x", "--resume", "-o", "-"], "--resume"),
+        (&["get", "ftp://h/x", "--resume", "-o", "/dev/null"], "leave it out"),
     ] {
         let line = only_error(&run(arguments), 2);
         assert!(line.contains(words) && !line.contains("hunter2"), "{arguments:?}: {line}");

@@ -1,6 +1,9 @@
 //! Wrong usage causes one line and status 2; help explains every command.
 
-use crate::run::{only_error, run};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+use crate::run::{command, only_error, run};
 
 const CLIENT: [&str; 2] = ["--client", "true"];
 
@@ -50,6 +53,15 @@ fn a_report_that_cannot_be_written_is_said_before_the_run() {
 fn unknown_commands_are_wrong_usage() {
     assert!(only_error(&run(&["launch"]), 2).contains("launch"));
     assert!(only_error(&run(&["lab", "launch"]), 2).contains("launch"));
+}
+
+#[test]
+fn an_argument_that_is_not_unicode_is_wrong_usage() {
+    let strange = OsStr::from_bytes(b"\xff");
+    for arguments in [&[][..], &["run"], &["lab"], &["ls", "--sort"]] {
+        let line = only_error(&command(arguments).arg(strange).output().unwrap(), 2);
+        assert!(line.contains("--help"), "{arguments:?}: {line}");
+    }
 }
 
 #[test]
@@ -113,13 +125,56 @@ fn every_command_explains_itself() {
 }
 
 #[test]
+fn help_has_the_long_descriptions() {
+    for (command, words) in [
+        (&["run"][..], &["126 if it could not be started", "Connections of other programs"][..]),
+        (
+            &["daemon"],
+            &[
+                "SIGTERM and SIGINT end",
+                "CAP_SYS_ADMIN",
+                "top, web, explain, history, metrics, check and restore",
+            ],
+        ),
+        (&["check"], &["Exit status: 0 if run with the engine in the kernel works"]),
+        (&["explain"], &["five seconds"]),
+        (&["get"], &["kernel, tunes nothing"]),
+        (&["lab"], &["It needs root"]),
+        (&["lab", "path"], &["198.18.0.2, fd00:b::2", "Only --client is required"]),
+        (&["lab", "run"], &["Exit status: 1 if a target was missed", "pair-harm"]),
+        (&["lab", "report"], &["NAME-over-time.csv"]),
+    ] {
+        let help = String::from_utf8(run(&[command, &["--help"]].concat()).stdout).unwrap();
+        let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+        for text in words {
+            assert!(help.contains(text), "{command:?}: {text}: {help}");
+        }
+    }
+}
+
+#[test]
+fn commands_are_listed_by_task() {
+    let help = String::from_utf8(run(&["--help"]).stdout).unwrap();
+    let place = |name: &str| help.find(&format!("\n  {name} ")).unwrap_or_else(|| panic!("{name}: {help}"));
+    let places = [
+        "run", "daemon", "ls", "top", "web", "explain", "history", "probe", "check", "restore", "metrics",
+        "get", "put", "serve", "demo", "lab",
+    ]
+    .map(place);
+    assert!(places.is_sorted(), "{help}");
+}
+
+#[test]
 fn run_and_daemon_name_fit_on_both_sides_and_on_one() {
     for command in ["run", "daemon"] {
         let help = String::from_utf8(run(&[command, "--help"]).stdout).unwrap();
         let words = help.split_whitespace().collect::<Vec<_>>().join(" ");
-        for text in
-            ["sabt, fit;", "sobas, fit;", "fit,kernel is fit at the sender", "kernel,fit at the receiver"]
-        {
+        for text in [
+            "sabt, fit;",
+            "drs, sobas, fit",
+            "fit,kernel is fit only at the sender",
+            "kernel,fit only at the receiver",
+        ] {
             assert!(words.contains(text), "{command}: {text}: {words}");
         }
     }

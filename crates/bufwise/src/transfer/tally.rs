@@ -1,0 +1,147 @@
+//! The attempts at one file, added up.
+
+use std::time::{Duration, Instant};
+
+use bufwise_ftp::client::{Event, Outcome};
+
+/// The attempts at one file.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    /// Attempts after the first.
+    repeated: u32,
+    /// Bytes that were there before the first attempt.
+    there: Option<u64>,
+    /// Time of the attempts that failed, from the beginning of their transfer to their end.
+    earlier: Duration,
+    /// When the transfer of the present attempt began.
+    begun: Option<Instant>,
+}
+
+impl Tally {
+    pub(super) fn note(&mut self, event: &Event<'_>) {
+        self.note_at(event, Instant::now());
+    }
+
+    fn note_at(&mut self, event: &Event<'_>, now: Instant) {
+        match event {
+            Event::Begun { resumed_from, .. } => {
+                self.end_attempt(now);
+                self.begun = Some(now);
+                // An attempt that resumes from less moves the rest of what was there again.
+                self.there = Some(self.there.map_or(*resumed_from, |there| there.min(*resumed_from)));
+            }
+            Event::Retry { .. } => {
+                self.end_attempt(now);
+                self.repeated += 1;
+            }
+            // What earlier attempts moved was of another file.
+            Event::BegunAnew => *self = Self { repeated: self.repeated + 1, ..Self::default() },
+            Event::Progress(_) => {}
+        }
+    }
+
+    fn end_attempt(&mut self, now: Instant) {
+        if let Some(begun) = self.begun.take() {
+            self.earlier += now.duration_since(begun);
+        }
+    }
+
+    /// Number of attempts.
+    pub(super) fn attempts(&self) -> u32 {
+        self.repeated + 1
+    }
+
+    /// Bytes that were there before the first attempt.
+    pub(super) fn resumed_from(&self, outcome: &Outcome) -> u64 {
+        self.there.filter(|_| outcome.report.is_some()).unwrap_or(outcome.resumed_from)
+    }
+
+    /// Bytes of the file that all attempts moved.
+    pub(super) fn bytes(&self, outcome: &Outcome) -> u64 {
+        let last = outcome.report.map_or(0, |report| report.bytes);
+        outcome.resumed_from.saturating_sub(self.resumed_from(outcome)) + last
+    }
+
+    /// Time in which all attempts moved them.
+    pub(super) fn elapsed(&self, outcome: &Outcome) -> Duration {
+        outcome.report.map_or(Duration::ZERO, |report| self.earlier + report.elapsed)
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use bufwise_ftp::client::ClientError;
+    use bufwise_mover::{Held, Progress, Report};
+    use bufwise_units::{Bytes, Rate};
+
+    use super::*;
+
+    /// The outcome of a last attempt that moved so many bytes in a second.
+    pub(in super::super) fn outcome(resumed_from: u64, bytes: u64) -> Outcome {
+        let report = Report {
+            cookie: 0,
+            bytes,
+            elapsed: Duration::from_secs(1),
+            goodput: Rate(bytes),
+            rtt: None,
+            min_rtt: None,
+            retransmitted: 0,
+            out_of_order: 0,
+            largest_window: Bytes::ZERO,
+            largest_buffer: Bytes::ZERO,
+            most_held: Bytes::ZERO,
+            held: Held::default(),
+            limited_by: None,
+            file_time: Duration::ZERO,
+            hash: None,
+        };
+        Outcome { size: resumed_from + bytes, resumed_from, report: Some(report), ..Outcome::default() }
+    }
+
+    /// The attempts with these events, which are a second apart.
+    pub(in super::super) fn after(events: &[Event<'_>]) -> Tally {
+        let (mut tally, mut now) = (Tally::default(), Instant::now());
+        for event in events {
+            tally.note_at(event, now);
+            now += Duration::from_secs(1);
+        }
+        tally
+    }
+
+    pub(in super::super) fn begun(resumed_from: u64) -> Event<'static> {
+        Event::Begun { size: Some(100), resumed_from }
+    }
+
+    pub(in super::super) const RETRY: Event<'static> =
+        Event::Retry { error: &ClientError::NoChecksum, wait: Duration::ZERO };
+
+    #[test]
+    fn all_attempts_count_and_what_was_there_before_the_first_does_not() {
+        let of = |tally: &Tally, outcome: &Outcome| {
+            (tally.resumed_from(outcome), tally.bytes(outcome), tally.elapsed(outcome).as_secs())
+        };
+        let whole = after(&[begun(0)]);
+        assert_eq!((of(&whole, &outcome(0, 100)), whole.attempts()), ((0, 100, 1), 1));
+        let moved = Progress { bytes: 50, ..Progress::default() };
+        let twice = after(&[begun(10), Event::Progress(&moved), RETRY, RETRY, begun(60)]);
+        assert_eq!((of(&twice, &outcome(60, 40)), twice.attempts()), ((10, 90, 3), 3));
+        let lost = after(&[begun(60), RETRY, begun(20)]);
+        assert_eq!(of(&lost, &outcome(20, 80)), (20, 80, 2), "the server had kept less");
+    }
+
+    #[test]
+    fn what_was_moved_of_another_file_does_not_count() {
+        let anew = after(&[begun(0), RETRY, begun(60), Event::BegunAnew, begun(0)]);
+        let last = outcome(0, 100);
+        assert_eq!((anew.resumed_from(&last), anew.bytes(&last), anew.attempts()), (0, 100, 3));
+        assert_eq!(anew.elapsed(&last), Duration::from_secs(1));
+    }
+
+    #[test]
+    fn a_file_that_was_there_already_has_moved_nothing() {
+        let already = Outcome { size: 100, resumed_from: 100, ..Outcome::default() };
+        let tally = after(&[RETRY]);
+        assert_eq!((tally.resumed_from(&already), tally.bytes(&already)), (100, 0));
+        assert_eq!(tally.elapsed(&already), Duration::ZERO);
+    }
+}
