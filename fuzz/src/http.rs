@@ -12,7 +12,10 @@ pub fn http(data: &[u8]) {
         Parsed::Partial => assert!(data.len() < MAX_HEADER),
         Parsed::Request(request) => {
             let path = request.path();
-            assert!(!path.contains('?') && path.bytes().chain(request.query().bytes()).all(|byte| byte.is_ascii_graphic()));
+            assert!(
+                !path.contains('?')
+                    && path.bytes().chain(request.query().bytes()).all(|byte| byte.is_ascii_graphic())
+            );
             assert_eq!(parse(&[data, b"\r\n\r\nGET"].concat()), Parsed::Request(request));
         }
         Parsed::Refused(status) => {

@@ -75,8 +75,15 @@ impl Fluid {
     fn following(mut self, roof: u64) -> Self {
         let round_at = self.now;
         let capacity = self.capacity as u64;
-        self.state =
-            bw_fit { phase: FOLLOW, roof, capacity, step: 6, round_at, window_at: round_at, ..bw_fit::default() };
+        self.state = bw_fit {
+            phase: FOLLOW,
+            roof,
+            capacity,
+            step: 6,
+            round_at,
+            window_at: round_at,
+            ..bw_fit::default()
+        };
         self
     }
 

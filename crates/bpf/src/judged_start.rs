@@ -305,8 +305,13 @@ fn a_connection_that_is_left_alone_is_tried_again_when_its_time_is_over_and_it_h
 /// A connection that is left alone and sends little has nothing to tell: a roof of what it sends would bound its next transfer.
 #[test]
 fn a_connection_that_is_left_alone_is_not_tried_again_while_its_application_sends_little() {
-    let state =
-        |limited| bw_fit { phase: OPEN, limited, carried: RATE, round_at: NOW - 2 * RTT, ..bw_fit::default() };
+    let state = |limited| bw_fit {
+        phase: OPEN,
+        limited,
+        carried: RATE,
+        round_at: NOW - 2 * RTT,
+        ..bw_fit::default()
+    };
     // The congestion window has 100 segments, and these come in two round trips.
     let phase = |segments| after(state(0), &sample(100, segments)).phase;
     assert_eq!([phase(2), phase(49), phase(50)], [OPEN, OPEN, FOLLOW]);

@@ -79,8 +79,10 @@ impl Point {
 /// All lines of the report.
 #[derive(Debug, Serialize)]
 struct Report {
-    /// Whether `run` with the engine in the kernel, and `daemon`, would work.
+    /// Whether `run` with the engine in the kernel would work.
     ready: bool,
+    /// Whether `daemon` would.
+    daemon_ready: bool,
     checks: Vec<Point>,
 }
 
@@ -94,7 +96,7 @@ impl CheckArgs {
         checks.extend(network::points());
         checks.push(daemon(&self.socket.clone().unwrap_or_else(configured_socket)));
         let ready = !checks.iter().any(|point| point.needed && point.status == Status::Missing);
-        let report = Report { ready, checks };
+        let report = Report { ready, daemon_ready: ready && kernel::may_run_daemon(), checks };
         if let Some(json) = &self.json {
             output::json(json, &report)?;
         }
@@ -137,8 +139,10 @@ impl fmt::Display for Report {
         }
         let from_user_space =
             |point: &Point| point.name == programs::USER_SPACE && point.status != Status::Missing;
-        f.write_str(if self.ready {
+        f.write_str(if self.daemon_ready {
             "bufwise run and bufwise daemon work here.\n"
+        } else if self.ready {
+            "bufwise run works here; bufwise daemon does not, for it needs CAP_SYS_ADMIN as well.\n"
         } else if self.checks.iter().any(from_user_space) {
             "bufwise run works here from user space; bufwise daemon does not work: see the lines `missing`.\n"
         } else {
@@ -154,13 +158,15 @@ mod tests {
     #[test]
     fn every_line_says_how_it_stands_and_what_to_do() {
         let checks = vec![Point::ok("one", "here"), Point::missing("two", "gone", "fetch it").needed()];
-        let report = Report { ready: false, checks }.to_string();
+        let report = Report { ready: false, daemon_ready: false, checks }.to_string();
         assert!(report.starts_with("ok       one "), "{report}");
         assert!(report.contains("missing  two                   gone\n"), "{report}");
         assert!(report.contains("-> fetch it\n") && report.contains("do not work"), "{report}");
         let checks =
             vec![Point::ok(programs::USER_SPACE, "yes"), Point::missing("one", "gone", "fetch it").needed()];
-        let report = Report { ready: false, checks }.to_string();
+        let report = Report { ready: false, daemon_ready: false, checks }.to_string();
         assert!(report.contains("run works here from user space; bufwise daemon does not"), "{report}");
+        let report = Report { ready: true, daemon_ready: false, checks: Vec::new() }.to_string();
+        assert!(report.ends_with("daemon does not, for it needs CAP_SYS_ADMIN as well.\n"), "{report}");
     }
 }

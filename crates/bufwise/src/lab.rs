@@ -141,7 +141,7 @@ impl PathArgs {
             output,
         };
         let interval = Duration::from_nanos(self.interval.0);
-        let report = bufwise_lab::path::run(&spec, &programs, interval).map_err(failure)?;
+        let report = bufwise_lab::path::run(&spec, &programs, interval).map_err(|error| failure(&error))?;
         if let Some(json) = &self.json {
             output::json(json, &report)?;
         }
@@ -168,8 +168,8 @@ impl PathArgs {
     }
 }
 
-fn failure(error: PathError) -> Failure {
-    let more = match &error {
+fn failure(error: &PathError) -> Failure {
+    let more = match error {
         PathError::Command(CommandError::Timeout { .. }) => "; give it more time with --timeout",
         _ => "",
     };

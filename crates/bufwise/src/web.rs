@@ -40,12 +40,14 @@ const MAX_PAGES: usize = 8;
 
 /// Watch connections live in a browser: what top shows, as graphs
 ///
-/// A click opens one connection over time. Prints the page's address, which holds a secret, and serves until Ctrl-C. Only this host can reach it. Reads only. Without root
-/// it shows this network namespace, with root every one.
+/// A click opens one connection over time. Prints the page's address, which holds a secret, and serves until Ctrl-C. Only this host
+/// can reach it. Reads only. Without root it shows this network namespace, with root every one.
 #[derive(Debug, Args)]
-#[command(after_help = "From another host: ssh -L 8080:127.0.0.1:8080 HOST bufwise web --listen 127.0.0.1:8080
+#[command(
+    after_help = "From another host: ssh -L 8080:127.0.0.1:8080 HOST bufwise web --listen 127.0.0.1:8080
 
-Example: bufwise web --interval 2s")]
+Example: bufwise web --interval 2s"
+)]
 pub(crate) struct WebArgs {
     /// Where to listen: a loopback address and a port; port 0 is any free one
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:0", value_parser = loopback)]

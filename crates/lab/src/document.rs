@@ -134,7 +134,8 @@ impl<'a> Client<'a> {
     /// Fetches one document and notes its size.
     fn one(&mut self) -> io::Result<Waited> {
         let size = self.next();
-        let request = size.map_or(REQUEST.to_vec(), |size| format!("GET /{size} HTTP/1.0\r\n\r\n").into_bytes());
+        let request =
+            size.map_or(REQUEST.to_vec(), |size| format!("GET /{size} HTTP/1.0\r\n\r\n").into_bytes());
         let began = Instant::now();
         let mut stream = TcpStream::connect_timeout(&self.server, PATIENCE)?;
         stream.set_nodelay(true)?;

@@ -21,6 +21,7 @@ fn every_point_says_how_it_stands_and_what_to_do() {
     let report: Value = serde_json::from_slice(&output.stdout).expect("it is JSON, whatever is missing");
     let ready = report["ready"].as_bool().unwrap();
     assert_eq!(output.status.code(), Some(i32::from(!ready)));
+    assert!(ready || !report["daemon_ready"].as_bool().unwrap(), "a daemon needs more");
     for one in report["checks"].as_array().unwrap() {
         let status = one["status"].as_str().unwrap();
         assert!(["ok", "limited", "missing"].contains(&status), "{one}");

@@ -110,8 +110,8 @@ fn an_unknown_experiment_is_wrong_usage() {
     assert!(only_error(&run(&["lab", "run", "expert-500", "--repeat", "0"]), 2).contains("--repeat"));
     assert!(only_error(&run(&["lab", "run", "expert-500", "--shard", "3/2"]), 2).contains("K/N"));
     assert!(only_error(&run(&["lab", "run", "--all", "--budget", "30"]), 2).contains("30min"));
-    let line = only_error(&run(&["lab", "run", "abt-fig1", "drs-fig4", "--budget", "1s"]), 2);
-    assert!(line.contains("nothing fits") && line.contains("drs-fig4"), "{line}");
+    let line = only_error(&run(&["lab", "run", "abt-fig1", "path-fig1-3", "--budget", "1s"]), 2);
+    assert!(line.contains("nothing fits") && line.contains("path-fig1-3"), "{line}");
     assert!(only_error(&run(&["lab", "show", "tahoe-fig1"]), 2).contains("bufwise lab list"));
 }
 

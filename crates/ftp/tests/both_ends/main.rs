@@ -19,12 +19,13 @@ use bufwise_policy::PolicyKind;
 use bufwise_units::Bytes;
 use support::{Served, pattern, serve};
 
-const POLICIES: [PolicyKind; 5] = [
+const POLICIES: [PolicyKind; 6] = [
     PolicyKind::Kernel,
     PolicyKind::Fixed(Bytes(300_000)),
     PolicyKind::Drs,
     PolicyKind::DrsFtp,
     PolicyKind::Sobas,
+    PolicyKind::SobasPublished,
 ];
 
 /// A server with the user `jo`, and what its client needs.

@@ -33,6 +33,7 @@ struct Known {
 /// The known namespaces, by inode.
 pub(super) struct Namespaces {
     known: BTreeMap<u64, Known>,
+    caps: Caps,
     /// Most namespaces that are known at a time.
     most: usize,
     /// The size in bytes to which the shares last bounded the devices.
@@ -48,7 +49,7 @@ impl Default for Namespaces {
 impl Namespaces {
     /// Starts without any namespace; at most `most` will be known at a time.
     pub(super) fn with_room_for(most: usize) -> Self {
-        Self { known: BTreeMap::new(), most, at_once: None }
+        Self { known: BTreeMap::new(), caps: Caps::of_host(), most, at_once: None }
     }
 
     /// Searches for namespaces: the daemon's own and those of the processes of `groups`; without groups, all that
@@ -67,7 +68,7 @@ impl Namespaces {
             })
             .collect();
         for (inode, known) in &mut self.known {
-            let changes = known.raise(&wanted, &mut found.failed);
+            let changes = known.raise(&self.caps, &wanted, &mut found.failed);
             let label = known.namespace.label();
             if found.known.insert(*inode) {
                 found.new.push((label, changes));
@@ -194,11 +195,11 @@ impl Namespaces {
 impl Known {
     /// Applies `wanted`, unless that is done already. Returns the changes; adds a refusal to `failed` unless it is the
     /// same as the last time.
-    fn raise(&mut self, wanted: &[Wanted], failed: &mut Vec<String>) -> Vec<Change> {
+    fn raise(&mut self, caps: &Caps, wanted: &[Wanted], failed: &mut Vec<String>) -> Vec<Change> {
         if self.raised.is_some() || wanted.is_empty() {
             return Vec::new();
         }
-        let (raised, refused) = match raise(&self.namespace, wanted) {
+        let (raised, refused) = match self.namespace.run(|| caps.raise_most(wanted)).flatten() {
             Ok((raised, refused)) => (Some(raised), refused),
             Err(error) => (None, Some(error)),
         };
@@ -215,11 +216,6 @@ impl Known {
 /// Formats an error of one namespace for the log.
 fn told(namespace: &Namespace, error: &Error) -> String {
     format!("network namespace {}: {}", namespace.label(), in_words(error))
-}
-
-/// Applies `wanted` in a namespace; also returns why a device refused.
-fn raise(namespace: &Namespace, wanted: &[Wanted]) -> Result<(Raised, Option<Error>)> {
-    namespace.run(|| Caps::of_host().raise_most(wanted))?
 }
 
 /// Returns the inodes of the namespaces of the groups' processes.
@@ -262,13 +258,37 @@ mod tests {
         assert!(found.known.len() > strangers.len() && found.new.len() >= strangers.len());
     }
 
+    /// Returns the daemon's own namespace under another name.
+    fn blue() -> Known {
+        let mut namespace = netns::own().unwrap();
+        (namespace.inode, namespace.name) = (7, Some("blue".to_owned()));
+        Known { namespace, raised: None, refusal: None, diag: None, recorded: None }
+    }
+
+    #[test]
+    fn bounds_that_cannot_be_raised_are_told_once_and_tried_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let journals = directory.path().join("journals");
+        // In the way of the directory.
+        fs::write(&journals, "").unwrap();
+        let (caps, mut known, mut failed) = (Caps::with_journals(&journals), blue(), Vec::new());
+        // No maximum is so small: nothing changes on this host.
+        let wanted = [Wanted::Maximum(crate::caps::Setting::TcpRmem, 1)];
+        for _ in 0..2 {
+            known.raise(&caps, &wanted, &mut failed);
+            assert!(known.raised.is_none());
+        }
+        let [told] = &failed[..] else { panic!("{failed:?}") };
+        assert!(told.starts_with("network namespace blue: cannot keep a journal in "), "{told}");
+        fs::remove_file(&journals).unwrap();
+        known.raise(&caps, &wanted, &mut failed);
+        assert!(known.raised.is_some() && failed.len() == 1, "{failed:?}");
+    }
+
     #[test]
     fn a_namespace_that_is_not_met_is_dropped() {
         let mut namespaces = Namespaces::default();
-        let mut namespace = netns::own().unwrap();
-        (namespace.inode, namespace.name) = (7, Some("blue".to_owned()));
-        let known = Known { namespace, raised: None, refusal: None, diag: None, recorded: None };
-        namespaces.known.insert(7, known);
+        namespaces.known.insert(7, blue());
         assert_eq!(namespaces.drop_others(|_| true), [""; 0]);
         assert_eq!(namespaces.drop_others(|inode| inode != 7), ["blue"]);
         assert!(namespaces.known.is_empty());

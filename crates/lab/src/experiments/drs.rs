@@ -100,8 +100,6 @@ fn modem() -> Experiment {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
     #[test]
     fn as_many_transfers_as_in_the_paper_take_less_than_half_an_hour() {
         let catalogue = super::super::catalogue();

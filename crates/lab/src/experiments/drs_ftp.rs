@@ -57,12 +57,8 @@ fn cases() -> Vec<Case> {
         amount: Amount::File(PART, APART, PART, APART),
         ..Flow::default()
     };
-    let moving = case(
-        MOVING,
-        PathSpec { trace: rates(), ..path(100, 100) },
-        (0..FILES).map(one_of).collect(),
-        false,
-    );
+    let moving =
+        case(MOVING, PathSpec { trace: rates(), ..path(100, 100) }, (0..FILES).map(one_of).collect(), false);
     let setup =
         Setup { methods: vec!["64 KB", SMALLEST, LARGEST, "drs-ftp", "drs", "kernel"], ..Setup::default() };
     vec![case(STEADY, path(100, 100), vec![file], true), Case { setup, ..moving }]
@@ -109,7 +105,8 @@ fn file() -> Experiment {
         targets: vec![
             target("drs", Quantity::TransferBps, Bound::AtLeastTimes(0.97, LARGEST)).only_in([STEADY]),
             target("drs", Quantity::TransferBps, Bound::AtLeastTimes(4.0, "64 KB")),
-            target("drs", Quantity::SocketMemoryBytes, Bound::AtMostTimes(0.5, LARGEST, 0.0)).only_in([STEADY]),
+            target("drs", Quantity::SocketMemoryBytes, Bound::AtMostTimes(0.5, LARGEST, 0.0))
+                .only_in([STEADY]),
             target("drs-ftp", Quantity::TransferBps, Bound::AtLeastTimes(3.0, "64 KB")).only_in([STEADY]),
         ],
     }

@@ -163,7 +163,10 @@ mod tests {
         let paths = vec![over(&[left.clone(), right.clone()]), over(&[left]), over(&[right])];
         let flows = (0..3).map(|path| Flow { path, ..Flow::default() }).collect();
         let case = Case { paths, ..case(flows) };
-        assert_eq!([0, 1, 2].map(|path| equal_share(&case, Way::Upload, path)), [Some(2e6), Some(2e6), Some(4.5e6)]);
+        assert_eq!(
+            [0, 1, 2].map(|path| equal_share(&case, Way::Upload, path)),
+            [Some(2e6), Some(2e6), Some(4.5e6)]
+        );
         // The shared links are numbered after the paths' own links; this path's is the second of them.
         assert_eq!(
             [0, 2].map(|path| case.tight_link(path, Way::Upload)),

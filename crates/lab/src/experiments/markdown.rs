@@ -190,7 +190,8 @@ fn reported(text: &mut String, result: &ExperimentResult) -> fmt::Result {
             reason => format!(": {reason}"),
         };
         let verdict = format!("{}{few}{reason}", comparison.word());
-        let [place, case, method, claimed, verdict] = [place, case, method, &claimed, &verdict].map(|it| Cell(it));
+        let [place, case, method, claimed, verdict] =
+            [place, case, method, &claimed, &verdict].map(|it| Cell(it));
         writeln!(text, "| {place} | {case} | {what} of `{method}` {claimed} | {here} | {verdict} |")?;
     }
     Ok(())
@@ -214,7 +215,8 @@ mod tests {
             [&mut target.case, &mut target.method, &mut target.text].into_iter().for_each(name);
         }
         for one in result.reported.iter_mut().map(|one| &mut one.reported) {
-            let texts = [&mut one.place, &mut one.case, &mut one.method, &mut one.conditions, &mut one.reason];
+            let texts =
+                [&mut one.place, &mut one.case, &mut one.method, &mut one.conditions, &mut one.reason];
             texts.into_iter().for_each(name);
         }
         let mut run = recorded();
@@ -241,6 +243,8 @@ mod tests {
         };
         assert!(command(None).contains("; `bufwise lab run made-up --quick --repeat 2`."));
         assert!(command(Some("my/own.toml")).contains("; `bufwise lab run my/own.toml --quick --repeat 2`."));
-        assert!(command(Some("my own.toml")).contains("; `bufwise lab run 'my own.toml' --quick --repeat 2`."));
+        assert!(
+            command(Some("my own.toml")).contains("; `bufwise lab run 'my own.toml' --quick --repeat 2`.")
+        );
     }
 }

@@ -10,6 +10,7 @@ mod beside;
 mod budget;
 mod cell;
 mod cost;
+mod documents;
 mod drs;
 mod drs_ftp;
 mod ends;

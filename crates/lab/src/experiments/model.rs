@@ -11,7 +11,7 @@ use bufwise_units::{BitRate, Nanos};
 pub use super::quantity::Quantity;
 pub use super::reported::{Agreement, Claim, Comparison, Reported};
 use crate::experiments::cell::Cell;
-use crate::experiments::papers;
+use crate::experiments::{documents, papers};
 use crate::spec::{PathSpec, shared_links};
 use crate::testbed::goodput_ceiling;
 
@@ -479,7 +479,9 @@ impl Case {
             let opening = u64::from(flow.connections) * rtt / 1_000_000_000;
             let amount = method.amount_of(flow);
             let moving = match (amount, path) {
-                (Amount::Documents(bytes, ..), Some(path)) => documents(path, bytes, amount.documents(quick)),
+                (Amount::Documents(bytes, ..), Some(path)) => {
+                    documents::seconds(path, bytes, amount.documents(quick))
+                }
                 _ => amount.seconds(quick),
             };
             let opening = u32::try_from(opening).unwrap_or(u32::MAX);
@@ -490,50 +492,11 @@ impl Case {
     }
 }
 
-/// Returns the seconds that `count` documents of so many bytes may take over `path`, one after the other: each at least half
-/// a second, a round trip for its connection, one for the request, one for each doubling of the window, and its bytes at
-/// half of the rate, because others may have the other half.
-fn documents(path: &PathSpec, bytes: u64, count: u32) -> u32 {
-    const LEAST: f64 = 0.5;
-    /// The usual initial window (RFC 6928), bytes.
-    const INITIAL_WINDOW: f64 = 14_480.0;
-    let bytes = bytes as f64;
-    let round_trips = 2.0 + (bytes / INITIAL_WINDOW + 1.0).log2().ceil();
-    let sending = path.tight_rate().map_or(0.0, |rate| 2.0 * bytes * 8.0 / rate.0 as f64);
-    let each = (round_trips * path.whole_rtt().0 as f64 / 1e9 + sending).max(LEAST);
-    (f64::from(count) * each).ceil() as u32
-}
-
 /// Returns a path of this rate (Mbit/s) and RTT (ms), with a queue of one BDP.
 pub(super) fn path(rate_mbit: u64, rtt_ms: u64) -> PathSpec {
     PathSpec {
         rate: Some(BitRate(rate_mbit * 1_000_000)),
         rtt: Nanos::from_millis(rtt_ms),
         ..PathSpec::default()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn documents_have_the_time_that_their_size_takes() {
-        let seconds = |bytes, mbit, rtt| {
-            let amount = Amount::Documents(bytes, 20, 5);
-            let case = Case {
-                name: String::new(),
-                paths: vec![path(mbit, rtt)],
-                flows: vec![Flow { amount, ..Flow::default() }],
-                memory: None,
-                quick: true,
-                setup: Setup::default(),
-            };
-            [false, true].map(|quick| case.seconds(&Method::default(), quick))
-        };
-        assert_eq!(seconds(30_000, 100, 100), [10, 3], "half a second each");
-        // 10 MB at 8 Mbit/s take 10 s, beside others 20 s; slow start takes twelve round trips of 50 ms.
-        assert_eq!(seconds(10_000_000, 8, 50), [412, 103]);
-        assert!(seconds(1_000, 100, 2_000)[0] >= 20 * 2 * 2, "two round trips of 2 s");
     }
 }

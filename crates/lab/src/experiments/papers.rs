@@ -14,11 +14,14 @@ const RTT: Quantity = Quantity::RttMeanS;
 const TODAYS_START: &str =
     "CUBIC with HyStart leaves slow start before most queues are full, and grows back within seconds";
 /// Reason for claims about the losses of Reno without SACK. The figures are those of docs/results/foundation.md.
-const TODAYS_RENO: &str =
-    "today's Reno repairs losses with SACK and PRR, and our queue may be deeper than theirs, which the paper does not \
+const TODAYS_RENO: &str = "today's Reno repairs losses with SACK and PRR, and our queue may be deeper than theirs, which the paper does not \
      give: before an eighth of a product Reno has 43 to 50 of 95 Mbit/s here";
 /// The same for a difference of two socket buffers.
-const TODAYS_REPAIR: &str = "today's Reno repairs the losses of the larger socket with SACK and PRR, within some round trips";
+const TODAYS_REPAIR: &str =
+    "today's Reno repairs the losses of the larger socket with SACK and PRR, within some round trips";
+/// Reason for queues before sockets with fixed buffers; the windows are those of the experiment's samples.
+const WIDER: &str = "today's kernel offers a window wider than the buffer that was set, 496 KB for 400 and 683 KB for 550: what \
+    the path does not hold stands in the queue";
 const LIVE: &str = "live traffic of others";
 /// Reason for claims on congested paths.
 const UNYIELDING: &str = "our other traffic gives no way, so a larger window takes nothing from it";
@@ -127,8 +130,7 @@ fn abt_basic() -> Vec<Reported> {
             .under("the whole pool of 4 MB, exhausted near 12 connections"),
     );
     rows.extend(
-        ["1", "5", "12", "22", "30"]
-            .map(|number| row("figure 4", number, "abt", HELD, Claim::AtMost(POOL))),
+        ["1", "5", "12", "22", "30"].map(|number| row("figure 4", number, "abt", HELD, Claim::AtMost(POOL))),
     );
     rows.push(
         row("section 4.1", "30", "abt", Quantity::CarriedWithin, Claim::AtLeast(TWICE_BY_HAND))
@@ -249,9 +251,10 @@ fn sabt_scaling() -> Vec<Reported> {
         row("8 beside", "eq", fast, Claim::Number(11e6)).under("beyond 4 connections"),
     ];
     rows.extend(["8 beside", "12 beside", "16 beside"].map(|case| row(case, "abt", fast, more_than("eq"))));
-    rows.extend(["8 beside", "12 beside"].map(|case| {
-        row(case, "sabt", fast, as_much_as("abt")).under("they part beyond 12 connections")
-    }));
+    rows.extend(
+        ["8 beside", "12 beside"]
+            .map(|case| row(case, "sabt", fast, as_much_as("abt")).under("they part beyond 12 connections")),
+    );
     rows.push(row("16 beside", "sabt", fast, more_than("abt")).under("they part beyond 12 connections"));
     rows
 }
@@ -326,8 +329,7 @@ fn drs_ftp() -> Vec<Reported> {
     let memory = Quantity::SocketMemoryBytes;
     let (smallest, largest) = ("smallest BDP", "largest BDP");
     let of_case = |case| {
-        let row =
-            |place, method, quantity, claim| Reported::new(place, case, method, quantity, claim);
+        let row = |place, method, quantity, claim| Reported::new(place, case, method, quantity, claim);
         let rate = Quantity::TransferBps;
         [
             row("figure 11", "drs-ftp", rate, times(4.0, "64 KB")),
@@ -364,8 +366,7 @@ const CUBIC: &str = "maximum, cubic";
 
 const PUBLISHED: &str = "sobas, published";
 /// Reason for the published rule's rates (docs/algorithms/sobas.md, "As published").
-const BY_CHANCE: &str =
-    "where a loss ends slow start, two rates that are equal by chance decide, far below what the path carries";
+const BY_CHANCE: &str = "where a loss ends slow start, two rates that are equal by chance decide, far below what the path carries";
 
 /// SOBAS and maximum buffers: the goodput of each, and the gain, over the Reno of that time and today's CUBIC. SOBAS is the
 /// paper's rule over Reno, and ours.
@@ -416,7 +417,10 @@ fn sobas_sizes() -> Vec<Reported> {
         ("figure 3", "550 KB", 90e6, 0.049),
     ];
     let of_size = |(place, method, rate, rtt)| {
-        [row(place, method, GOODPUT, Claim::Number(rate)), row(place, method, RTT, Claim::Number(rtt))]
+        [
+            row(place, method, GOODPUT, Claim::Number(rate)),
+            row(place, method, RTT, Claim::Number(rtt)).because(WIDER),
+        ]
     };
     let mut rows: Vec<Reported> = sizes.into_iter().flat_map(of_size).collect();
     rows.push(row("figure 3", "550 KB", Quantity::Drops, Claim::Number(0.0)));

@@ -155,7 +155,7 @@ impl<'a> Reading<'a> {
             }
             Quantity::CarriedWithin => {
                 self.case.carried(self.way, self.value(Quantity::GoodputBps), self.held_peak())
-            },
+            }
         }
     }
 

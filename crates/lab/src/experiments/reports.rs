@@ -21,18 +21,19 @@ impl<'a> Report<'a> {
         written: Option<Value>,
         of_program: impl Fn(&Value) -> Option<Value>,
     ) -> Self {
-        let written = written.as_ref();
         let mut error = None;
         let (end, proof) = match flow.amount {
-            Amount::Documents(..) | Amount::Requests(..) => (written.cloned(), "/response_s"),
-            Amount::Probe(..) => (written.cloned(), "/round_trip/least_s"),
-            Amount::Program(..) => (written.and_then(of_program), "/seconds"),
-            Amount::File(..) => (written.and_then(ftp::end), "/sum_received/bits_per_second"),
+            Amount::Documents(..) | Amount::Requests(..) => (written, "/response_s"),
+            Amount::Probe(..) => (written, "/round_trip/least_s"),
+            Amount::Program(..) => (written.and_then(|report| of_program(&report)), "/seconds"),
+            Amount::File(..) => {
+                (written.and_then(|report| ftp::end(&report)), "/sum_received/bits_per_second")
+            }
             Amount::Seconds(..) | Amount::Bytes(..) => {
-                error = written.and_then(|report| Some(report.get("error")?.as_str()?.to_owned()));
-                let end = written.and_then(|report| report.get("end").cloned());
+                error = written.as_ref().and_then(|report| Some(report.get("error")?.as_str()?.to_owned()));
                 // Beside an error the sums are those of a part of the flow.
-                (end.filter(|_| error.is_none()), "/sum_received/bits_per_second")
+                let whole = written.filter(|_| error.is_none());
+                (whole.and_then(|report| report.get("end").cloned()), "/sum_received/bits_per_second")
             }
         };
         Self { flow, end: end.filter(|end| end.pointer(proof).is_some()), error }

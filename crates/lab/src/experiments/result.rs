@@ -146,9 +146,7 @@ impl ExperimentResult {
         available: Option<&[String]>,
     ) -> Self {
         let known = |wanted: &str| available.is_none_or(|names| names.iter().any(|name| name == wanted));
-        let has = |method: &Method| {
-            !(experiment.survey || method.beside) || known(method.congestion_control)
-        };
+        let has = |method: &Method| !(experiment.survey || method.beside) || known(method.congestion_control);
         let serves = |case: &Case| !case.needs_web_server() || known(WEB_SERVER);
         let missing = experiment.methods.iter().filter(|method| !(has(method) || quick && method.beside));
         let without_server = experiment.cases(quick).filter(|case| !serves(case));

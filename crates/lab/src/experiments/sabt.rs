@@ -61,15 +61,8 @@ fn throughput() -> Experiment {
         setup: Setup::default(),
     };
     // 340, 400 and 480 KiB are the paper's 170, 200 and 240 KB of payload.
-    let sizes = [
-        (160, false),
-        (240, false),
-        (340, true),
-        (400, false),
-        (480, false),
-        (640, true),
-        (896, false),
-    ];
+    let sizes =
+        [(160, false), (240, false), (340, true), (400, false), (480, false), (640, true), (896, false)];
     Experiment {
         id: "sabt-fig5",
         source: "Matsuo, figure 5",

@@ -111,7 +111,11 @@ fn others(CrossTraffic { rate, packet_bytes, pattern }: CrossTraffic) -> String 
             format!("{mbit} from {sources} sources, {}", times(on, off, durations))
         }
     };
-    if packet_bytes == u32::from(DEFAULT_MTU) { text } else { format!("{text} in packets of {packet_bytes} B") }
+    if packet_bytes == u32::from(DEFAULT_MTU) {
+        text
+    } else {
+        format!("{text} in packets of {packet_bytes} B")
+    }
 }
 
 /// Returns a method's kernel settings in one line.
@@ -149,12 +153,8 @@ mod tests {
         let usual = || model::path(10, 20);
         let cross = |text: &str| text.parse::<CrossSpec>().ok().map(|cross| cross.0);
         let trace = |text: &str| text.parse().ok();
-        let burst = |loss_bad| Loss::GilbertElliott {
-            good_to_bad: 0.01,
-            bad_to_good: 0.5,
-            loss_good: 0.0,
-            loss_bad,
-        };
+        let burst =
+            |loss_bad| Loss::GilbertElliott { good_to_bad: 0.01, bad_to_good: 0.5, loss_good: 0.0, loss_bad };
         let packets = |packets| Some(QueueSize::Limit(QueueLimit::Packets(packets)));
         let paths = [
             usual(),

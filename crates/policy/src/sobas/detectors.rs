@@ -160,7 +160,9 @@ impl Series {
 /// `rtt` is the present round-trip time. Returns false for fewer than two readings, and when a window held less than a
 /// segment.
 pub(super) fn flat_rate(readings: &[Reading], mss: Bytes, rtt: Micros) -> bool {
-    flat(readings, mss, rtt, |readings, mss, rtt| level_rate(readings, mss) && has_no_slope(readings, mss, rtt))
+    flat(readings, mss, rtt, |readings, mss, rtt| {
+        level_rate(readings, mss) && has_no_slope(readings, mss, rtt)
+    })
 }
 
 /// Whether `readings` are almost equal as Prasad 2004 writes it: two by their difference, more by their slope alone.

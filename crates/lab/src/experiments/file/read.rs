@@ -147,7 +147,8 @@ fn check_kind(method: &Method, written: &format::Method, cases: &[Case]) -> Resu
     for case in cases.iter().filter(runs) {
         let own = case.flows.iter().filter(|flow| !flow.cross).map(|flow| workloads::kind(flow.amount));
         if let Some(other) = own.into_iter().find(|kind| *kind != workloads::kind(amount)) {
-            let [own, other] = [workloads::kind(amount), other].map(|kind| format!("{kind:?}").to_lowercase());
+            let [own, other] =
+                [workloads::kind(amount), other].map(|kind| format!("{kind:?}").to_lowercase());
             let case = &case.name;
             return Err(Fault::at(
                 place,

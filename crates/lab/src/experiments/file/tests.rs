@@ -210,14 +210,20 @@ fn errors_name_line_key_and_what_is_allowed() {
             with("", "", "", &bounded("at-least = 1\nat-most = 2")),
             &["line 9", "expect: at-most", "another [[expect]]"],
         ),
-        (with("", "", "", &bounded("at-most-times = 2.0")), &["line 9", "expect: at-most-times", "needs `of`"]),
+        (
+            with("", "", "", &bounded("at-most-times = 2.0")),
+            &["line 9", "expect: at-most-times", "needs `of`"],
+        ),
         (with("", "", "", &bounded("reaches = 0.9")), &["line 9", "expect: reaches", "needs `before`"]),
         (
             with("", "kind = \"requests\"\nsize = \"1KB\"", "workload = { time = \"3s\" }", ""),
             &["line 9: workload: kind", "`bulk`", "`requests`", "case `mine`"],
         ),
         (
-            format!("way = \"download\"\n{}", with("", "", "workload = { kind = \"file\", size = \"1MB\" }", "")),
+            format!(
+                "way = \"download\"\n{}",
+                with("", "", "workload = { kind = \"file\", size = \"1MB\" }", "")
+            ),
             &["line 9: workload: kind", "`file`", "`bulk`"],
         ),
         ("id = \"a/b\"".to_owned(), &["line 1: id", "hyphens"]),

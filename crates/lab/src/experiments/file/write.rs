@@ -8,7 +8,8 @@ use bufwise_units::{BitRate, Nanos};
 use toml::Spanned;
 
 use super::super::model::{
-    Amount, Bound, Case, Experiment, Flow, Ftp, Method, Setup, Target, USUAL_RMEM, USUAL_WMEM, WEB_SERVER, Way,
+    Amount, Bound, Case, Experiment, Flow, Ftp, Method, Setup, Target, USUAL_RMEM, USUAL_WMEM, WEB_SERVER,
+    Way,
 };
 use super::super::settings;
 use super::format::{self, File, Kind, Value, WayKey, Word, Workload};
