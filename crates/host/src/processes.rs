@@ -83,7 +83,7 @@ mod tests {
         assert_eq!(holders.of(0), None);
     }
     #[test]
-    fn a_name_is_the_processs_own_and_shown_without_control_characters() {
+    fn a_name_is_that_of_the_process_and_shown_without_control_characters() {
         let thread = |name: &'static [u8]| {
             // A thread has a name of its own, below its own number.
             let named = move || {
