@@ -65,7 +65,7 @@ fn a_page_and_tables_are_written_beside_the_document() {
     assert!(page.contains("<p class=\"keys\">") && page.contains("<path class=\"line l1\""), "{page}");
     let over_time = read("report-over-time.csv");
     assert_eq!(over_time.lines().count(), 1 + 3 + 2, "{over_time}");
-    assert!(over_time.contains("\nmade-up,one,abt,2,0.2,,,,,,,,,0.021\n"), "{over_time}");
+    assert!(over_time.contains("\nmade-up,one,abt,2,0.2,,,,,,,,,,0.021\n"), "{over_time}");
     assert!(read("report.csv").contains("\nmade-up,one,kernel,2,false,3,it stalled,5000000,,\n"));
     assert_eq!(read("report-samples.csv").lines().count(), 1 + PATH.matches("\"host\":").count());
 
