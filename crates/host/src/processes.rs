@@ -13,7 +13,7 @@ use bufwise_bpf::reach;
 pub struct Process {
     /// Process number.
     pub pid: i32,
-    /// Name of its command (`/proc/PID/comm`), as [`printable`].
+    /// Name of its command (`/proc/PID/comm`), with control characters as `?`.
     pub name: String,
 }
 
