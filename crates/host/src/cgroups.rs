@@ -9,7 +9,7 @@ use bufwise_bpf::{CgroupError, Group, now};
 use nix::sys::stat::fstat;
 
 use crate::containers::{Container, Containers};
-use crate::processes::printable;
+use crate::processes::printable_path;
 use crate::search::Search;
 
 /// Paths of cgroups by their numbers, looked up at the first request.
@@ -92,7 +92,7 @@ fn paths() -> Result<HashMap<u64, String>, CgroupError> {
     let mut paths = HashMap::new();
     Group::walk(&mut |group| {
         if let Ok(status) = fstat(group.as_fd()) {
-            paths.insert(status.st_ino, printable(&group.path().display().to_string()));
+            paths.insert(status.st_ino, printable_path(group.path()));
         }
     })?;
     Ok(paths)

@@ -14,7 +14,7 @@ use bufwise_bpf::{Group, leftovers};
 use crate::caps::{self, Caps, Change};
 use crate::error::{Result, in_words};
 use crate::netns;
-use crate::processes::printable;
+use crate::processes::printable_path;
 
 /// Inode of the first process namespace (`PROC_PID_INIT_INO`), in which every process is visible.
 const FIRST_PROCESS_NAMESPACE: u64 = 0xefff_fffc;
@@ -37,7 +37,7 @@ pub fn clear() -> Result<Cleared> {
     Group::walk(&mut |group| {
         match leftovers(group.as_fd()) {
             Ok(left) => {
-                let name = printable(&group.path().display().to_string());
+                let name = printable_path(group.path());
                 found.extend(left.into_iter().map(|leftover| (name.clone(), leftover)));
             }
             Err(error) if group.exists() => refused = Some(error),
@@ -63,7 +63,7 @@ pub fn clear() -> Result<Cleared> {
     }
     for path in ours {
         if Group::open(&path).is_ok_and(Group::remove_if_abandoned) {
-            cleared.done.push(format!("cgroup {} removed", printable(&path.display().to_string())));
+            cleared.done.push(format!("cgroup {} removed", printable_path(&path)));
         }
     }
     Ok(cleared)

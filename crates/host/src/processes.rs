@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::path::Path;
 use std::sync::Arc;
 
 use bufwise_bpf::reach;
@@ -64,6 +65,11 @@ pub(crate) fn name_of(pid: i32) -> String {
 /// the log.
 pub(crate) fn printable(name: &str) -> String {
     name.replace(char::is_control, "?")
+}
+
+/// Returns a path as [`printable`] text: every user names cgroups of his own.
+pub(crate) fn printable_path(path: &Path) -> String {
+    printable(&path.display().to_string())
 }
 
 #[cfg(test)]

@@ -33,7 +33,7 @@ pub struct Responses {
     pub document_bytes: Vec<u64>,
 }
 
-/// What to ask of a server.
+/// A client's requests to a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ask<'a> {
     /// [`serve`]: a document whose size the server chooses.

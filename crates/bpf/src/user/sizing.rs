@@ -109,13 +109,7 @@ impl<R: Reach> Sizing<'_, R> {
             }
             self.set_send(&socket, step.value)?;
         } else if !sets && self.flow.set_sndbuf != 0 {
-            if self.flow.found_locks & SEND == 0 {
-                let lock = options::buffer_lock(&socket)?;
-                options::set_buffer_lock(&socket, BufferLock { send: false, ..lock })?;
-            } else {
-                // The application's own size, which was taken over.
-                self.means.set_send(&socket, Bytes(u64::from(self.flow.found_sndbuf) / 2))?;
-            }
+            self.leave(&socket, SEND)?;
             self.flow.set_sndbuf = 0;
         }
         self.hold_to(&socket, rate)
@@ -199,15 +193,24 @@ impl<R: Reach> Sizing<'_, R> {
             return self.set_receive(socket, memory / 2);
         }
         if !within && self.flow.set_rcvbuf != 0 {
-            if self.flow.found_locks & RECEIVE == 0 {
-                let lock = options::buffer_lock(socket)?;
-                options::set_buffer_lock(socket, BufferLock { receive: false, ..lock })?;
-            } else {
-                self.means.set_receive(socket, Bytes(u64::from(self.flow.found_rcvbuf) / 2))?;
-            }
+            self.leave(socket, RECEIVE)?;
             self.flow.set_rcvbuf = 0;
         }
         Ok(())
+    }
+
+    /// Leaves a buffer to autotuning; one that was taken over from the application gets the application's size again.
+    fn leave(&self, socket: &R::Socket, buffer: u32) -> Result<(), OptionError> {
+        let half = |memory: u32| Bytes(u64::from(memory) / 2);
+        match (buffer, self.flow.found_locks & buffer != 0) {
+            (SEND, true) => self.means.set_send(socket, half(self.flow.found_sndbuf)),
+            (_, true) => self.means.set_receive(socket, half(self.flow.found_rcvbuf)),
+            (_, false) => {
+                let BufferLock { send, receive } = options::buffer_lock(socket)?;
+                let lock = BufferLock { send: send && buffer != SEND, receive: receive && buffer == SEND };
+                options::set_buffer_lock(socket, lock)
+            }
+        }
     }
 
     /// Returns whether the application has set that buffer since the connection was found; then the buffer belongs to

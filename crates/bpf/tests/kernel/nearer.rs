@@ -89,11 +89,8 @@ fn root_the_nearer_program_has_new_connections_and_no_sweep_takes_them() {
     }
 }
 
-#[test]
-fn root_connections_from_before_are_left_to_a_nearer_engine_that_lives() {
-    if !root() {
-        return;
-    }
+/// A connection of an inner engine, and then an outer engine, whose sweep has left the connection alone.
+fn with_a_connection_from_before() -> (Netns, Nested, Connection, Engine, Engine) {
     let (netns, group) = (Netns::new(), Nested::new());
     let (mut near, mut far) = (engine(60_000), engine(90_000));
     near.attach(group.inner.as_fd()).unwrap();
@@ -101,6 +98,15 @@ fn root_connections_from_before_are_left_to_a_nearer_engine_that_lives() {
     far.attach(group.outer.as_fd()).unwrap();
     assert!(far.yield_to_others(&HashSet::new()).unwrap() >= 1);
     assert_eq!(far.sweep(netns.as_fd()).unwrap().adopted, 0);
+    (netns, group, connection, near, far)
+}
+
+#[test]
+fn root_connections_from_before_are_left_to_a_nearer_engine_that_lives() {
+    if !root() {
+        return;
+    }
+    let (netns, group, connection, mut near, far) = with_a_connection_from_before();
     is_the_nearers(&connection, &netns, &mut near, &far);
     // From below it is the other way round: what is above does not count.
     let mut nearest = engine(60_000);
@@ -115,13 +121,7 @@ fn root_connections_of_a_nearer_engine_that_has_gone_are_adopted() {
     if !root() {
         return;
     }
-    let (netns, group) = (Netns::new(), Nested::new());
-    let (mut near, mut far) = (engine(60_000), engine(90_000));
-    near.attach(group.inner.as_fd()).unwrap();
-    let connection = group.connection(&netns);
-    far.attach(group.outer.as_fd()).unwrap();
-    far.yield_to_others(&HashSet::new()).unwrap();
-    assert_eq!(far.sweep(netns.as_fd()).unwrap().adopted, 0);
+    let (netns, _group, connection, near, mut far) = with_a_connection_from_before();
     drop(near);
     far.yield_to_others(&HashSet::new()).unwrap();
     assert_eq!(far.sweep(netns.as_fd()).unwrap().adopted, 1);

@@ -16,7 +16,7 @@ use crate::exit::Failure;
 /// How to move files.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// What sizes the buffers: kernel, drs, drs-ftp, sobas, sobas:published, fit or fixed:SIZE
+    /// Policy that sizes the buffers: kernel, drs, drs-ftp, sobas, sobas:published, fit or fixed:SIZE
     ///
     /// kernel changes nothing and only measures. drs: the window follows what arrives in a round trip. drs-ftp: drsFTP as published.
     /// sobas: the window stops at what the path carries; sobas:published is the paper's rule as written, for comparisons. fit: the

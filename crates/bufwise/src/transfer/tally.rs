@@ -34,7 +34,7 @@ impl Tally {
                 self.end_attempt(now);
                 self.repeated += 1;
             }
-            // What earlier attempts moved was of another file.
+            // Earlier attempts moved bytes of another file.
             Event::BegunAnew => *self = Self { repeated: self.repeated + 1, ..Self::default() },
             Event::Progress(_) => {}
         }

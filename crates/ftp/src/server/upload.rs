@@ -249,7 +249,7 @@ fn existing(directory: &Dir, name: &OsStr) -> Result<Option<File>, StoreError> {
     }
 }
 
-/// What the reserved file is locked for.
+/// Purpose of a lock on the reserved file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Purpose {
     /// To write to it; it is created if it is missing.

@@ -179,7 +179,7 @@ fn where_all_sessions_are_taken_idle_guests_make_room() {
         client.expect(226);
         client.ask("NOOP", 200);
     }
-    // That address has most still, and its oldest session is idle by now.
+    // This address still has most, and its oldest session is idle by now.
     let _another = served.connect_from([127, 0, 0, 3].into());
     busy.ends();
     summing.ask("NOOP", 200);

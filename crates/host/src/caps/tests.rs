@@ -340,16 +340,20 @@ fn a_devices_bound_is_only_lowered_and_keeps_its_name_in_the_journal() {
     assert!(wanted.concerns(setting) && !wanted.concerns(Setting::TcpRmem) && !rmem(1)[0].concerns(setting));
 }
 
+/// Moves the calling thread into a network namespace with the devices `bw0` and `bw1`, which ends with the thread.
+fn enter_namespace_with_devices() {
+    nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
+    let link = ["link", "add", "bw0", "type", "veth", "peer", "name", "bw1"];
+    assert!(std::process::Command::new("ip").args(link).status().unwrap().success());
+}
+
 #[test]
 fn root_what_devices_take_follows_one_owner_and_never_exceeds_what_another_relies_on() {
     if !bufwise_trial::root() {
         return;
     }
-    // A namespace of its own, which ends with the thread.
     let work = || {
-        nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
-        let link = ["link", "add", "bw0", "type", "veth", "peer", "name", "bw1"];
-        assert!(std::process::Command::new("ip").args(link).status().unwrap().success());
+        enter_namespace_with_devices();
         let journals = tempfile::tempdir().unwrap();
         let caps = Caps::with_journals(journals.path());
         let taken = || {
@@ -413,9 +417,7 @@ fn root_a_device_that_refuses_leaves_the_others_bounded_and_is_named() {
         return;
     }
     let work = || {
-        nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
-        let link = ["link", "add", "bw0", "type", "veth", "peer", "name", "bw1"];
-        assert!(std::process::Command::new("ip").args(link).status().unwrap().success());
+        enter_namespace_with_devices();
         let settings = Settings::open(Path::new("/proc/sys")).unwrap();
         let change = |open: Open, size: u64| {
             let current = open.read().unwrap();

@@ -88,7 +88,7 @@ pub(super) struct Daemon {
     /// Network namespaces by inode: the known ones, and unknown ones of connections in the last sample.
     known: BTreeSet<u64>,
     elsewhere: BTreeSet<u64>,
-    /// What keeps searches from being carried through, as logged.
+    /// Causes that keep searches from being carried through, as logged.
     troubles: BTreeMap<Trouble, String>,
     /// Idle connections that the last sweep could not change.
     stubborn: usize,

@@ -16,7 +16,7 @@ use crate::caps::{Caps, Change, Raised, Wanted};
 use crate::error::{During, Error, Result, in_words};
 use crate::leftovers::{self, Cleared};
 use crate::netns::{self, Namespace};
-use crate::processes::printable;
+use crate::processes::printable_path;
 
 /// A known namespace.
 struct Known {
@@ -224,10 +224,7 @@ fn namespaces_of(groups: &[Group]) -> Result<BTreeSet<u64>> {
     for group in groups {
         let processes = group.processes();
         let processes = processes.during(|| {
-            format!(
-                "cannot read which processes are in cgroup {}",
-                printable(&group.path().display().to_string())
-            )
+            format!("cannot read which processes are in cgroup {}", printable_path(group.path()))
         })?;
         // A process that has ended meanwhile is skipped.
         let files = processes.iter().filter_map(|pid| fs::metadata(format!("/proc/{pid}/ns/net")).ok());

@@ -16,7 +16,7 @@ pub(super) enum Announcement {
     Reloaded,
 }
 
-/// What keeps a search from being carried through; the next one tries again.
+/// A cause that keeps a search from being carried through; the next search tries again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Trouble {
     /// The search for network namespaces has failed.

@@ -12,7 +12,7 @@ use super::super::event::{Load, Regrouped, Sweep};
 use super::super::namespaces::Namespaces;
 use super::super::task::{PlannedGroup, Task};
 use crate::error::{Result, in_words};
-use crate::processes::printable;
+use crate::processes::printable_path;
 use crate::tuner::plan::Plan;
 
 /// Time for which entries of connections that ended unseen are kept if their namespace was not swept: 1 hour.
@@ -79,7 +79,7 @@ impl Unit {
                 continue;
             }
             self.engine.add_member(inode, 1 << number)?;
-            let (name, path) = (&group.name, shown(&cgroup));
+            let (name, path) = (&group.name, printable_path(cgroup.path()));
             match self.engine.attach(cgroup.as_fd()) {
                 Ok(()) => {
                     told.found.push(format!("group {name}: cgroup {path} found"));
@@ -103,7 +103,7 @@ impl Unit {
     pub(super) fn leave_gone(&mut self, group: &PlannedGroup, told: &mut Regrouped) {
         for (inode, cgroup) in self.cgroups.extract_if(|_, cgroup| !cgroup.exists()) {
             self.engine.detach_from(inode);
-            told.gone.push(format!("group {}: cgroup {} is gone", group.name, shown(&cgroup)));
+            told.gone.push(format!("group {}: cgroup {} is gone", group.name, printable_path(cgroup.path())));
         }
     }
 
@@ -150,9 +150,4 @@ impl Unit {
         self.engine.forget_unseen(UNSEEN)?;
         Ok(())
     }
-}
-
-/// Returns a cgroup's path for the log; whoever makes a cgroup chooses its name.
-fn shown(cgroup: &Group) -> String {
-    printable(&cgroup.path().display().to_string())
 }
