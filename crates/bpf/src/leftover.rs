@@ -69,7 +69,8 @@ pub struct Leftover {
 pub fn leftovers(cgroup: BorrowedFd<'_>) -> Result<Vec<Leftover>, LeftoverError> {
     let programs = program::attached(cgroup).map_err(LeftoverError::Query)?;
     let mut found = Vec::new();
-    for program in programs {
+    // A program that may not be opened cannot be removed either.
+    for program in programs.into_iter().flatten() {
         let info = ProgramInfo::of(program.as_fd()).map_err(LeftoverError::Query)?;
         if info.name != NAME {
             continue;
@@ -85,7 +86,8 @@ pub fn leftovers(cgroup: BorrowedFd<'_>) -> Result<Vec<Leftover>, LeftoverError>
     Ok(found)
 }
 
-/// Returns the cgroups, by the inode of their directory, that have a program of a living bufwise.
+/// Returns the cgroups, by the inode of their directory, that have a program of a living bufwise, or may have one: as
+/// [`is_tuned`].
 ///
 /// # Errors
 /// [`CgroupError::Hierarchy`] without cgroup v2. Cgroups that go meanwhile are skipped.
@@ -99,11 +101,20 @@ pub(crate) fn tuned_groups() -> Result<Vec<u64>, CgroupError> {
     Ok(found)
 }
 
-/// Returns whether a cgroup itself has a program of a living bufwise.
+/// Returns whether a cgroup itself has a program of a living bufwise. If the kernel does not tell, it counts as tuned,
+/// so that its connections are not taken from another bufwise; a cgroup that was removed meanwhile does not.
 pub(crate) fn is_tuned(cgroup: BorrowedFd<'_>) -> bool {
-    let programs = program::attached(cgroup).unwrap_or_default();
-    let mut infos = programs.iter().filter_map(|program| ProgramInfo::of(program.as_fd()).ok());
-    infos.any(|info| info.name == NAME && Maps::open(&info).owner_lives())
+    has_living_owner(cgroup).unwrap_or_else(|error| error.kind() != io::ErrorKind::NotFound)
+}
+
+fn has_living_owner(cgroup: BorrowedFd<'_>) -> io::Result<bool> {
+    for program in program::attached(cgroup)? {
+        let info = ProgramInfo::of(program?.as_fd())?;
+        if info.name == NAME && Maps::open(&info).owner_lives() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// As [`leftovers`], for a cgroup and all below it; with [`crate::hierarchy`], for all cgroups.
@@ -332,6 +343,12 @@ mod tests {
         assert!(!maps(successor.bytes().to_vec()).owner_lives());
         let elsewhere = bw_control { owner_pidns: own.namespace + 1, ..successor };
         assert!(maps(elsewhere.bytes().to_vec()).owner_lives());
+    }
+
+    #[test]
+    fn a_group_whose_programs_cannot_be_listed_counts_as_tuned() {
+        // The kernel refuses the question about a file that is no cgroup, with privilege and without.
+        assert!(is_tuned(File::open("/dev/null").unwrap().as_fd()));
     }
 
     #[test]

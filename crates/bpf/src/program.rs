@@ -75,8 +75,9 @@ pub(crate) fn detach(program: BorrowedFd<'_>, cgroup: BorrowedFd<'_>) -> io::Res
     })
 }
 
-/// Returns the `sock_ops` programs on a cgroup itself, without those above.
-pub(crate) fn attached(cgroup: BorrowedFd<'_>) -> io::Result<Vec<OwnedFd>> {
+/// Returns the `sock_ops` programs on a cgroup itself, without those above; an error stands for a program that may not
+/// be opened (notably without CAP_SYS_ADMIN).
+pub(crate) fn attached(cgroup: BorrowedFd<'_>) -> io::Result<Vec<io::Result<OwnedFd>>> {
     let mut ids = [0_u32; MOST_ON_A_CGROUP];
     let (mut count, mut flags) = (MOST_ON_A_CGROUP as u32, 0);
     // SAFETY: the kernel writes at most `count` numbers to `ids`, and one each to `count` and `flags`.
@@ -90,9 +91,10 @@ pub(crate) fn attached(cgroup: BorrowedFd<'_>) -> io::Result<Vec<OwnedFd>> {
             &raw mut count,
         )
     })?;
-    let ids = ids.iter().take(count as usize);
+    let programs = ids.iter().take(count as usize).map(|id| open(*id));
     // A program that was removed meanwhile is skipped.
-    Ok(ids.filter_map(|id| open(*id).ok()).collect())
+    let is_gone = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
+    Ok(programs.filter(|program| !program.as_ref().is_err_and(is_gone)).collect())
 }
 
 /// Starts a pass of an iterator, in the calling thread's network namespace; reading the descriptor to its end runs

@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 use std::fs::{self, DirEntry, File};
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::DirEntryExt;
 use std::path::Path;
@@ -42,7 +43,10 @@ fn is_anothers(group: &DirEntry, others: &[u64]) -> bool {
     // A `bufwise run` may have started since.
     let is_of_run = || {
         group.file_name().to_string_lossy().starts_with(PREFIX)
-            && File::open(group.path()).is_ok_and(|directory| is_tuned(directory.as_fd()))
+            && match File::open(group.path()) {
+                Ok(directory) => is_tuned(directory.as_fd()),
+                Err(error) => error.kind() != io::ErrorKind::NotFound,
+            }
     };
     others.contains(&group.ino()) || is_of_run()
 }

@@ -125,6 +125,7 @@ impl DaemonArgs {
             },
             dry_run: self.dry_run,
         };
+        bufwise_socket::heap::give_back_freed();
         // From here on, before any change and before the first thread, a signal restores everything.
         let signals = Signals::watch()?;
         let task = orders.task().map_err(wrong_task)?;

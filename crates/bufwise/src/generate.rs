@@ -10,22 +10,7 @@ use clap_complete::Shell;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 
-use crate::check::CheckArgs;
-use crate::daemon::DaemonArgs;
-use crate::demo::DemoArgs;
 use crate::exit::Outcome;
-use crate::explain::ExplainArgs;
-use crate::get::GetArgs;
-use crate::history::HistoryArgs;
-use crate::lab::PathArgs;
-use crate::ls::LsArgs;
-use crate::metrics::MetricsArgs;
-use crate::probe::ProbeArgs;
-use crate::put::PutArgs;
-use crate::restore::RestoreArgs;
-use crate::run::RunArgs;
-use crate::serve::ServeArgs;
-use crate::web::WebArgs;
 
 /// The shells whose completions are packaged.
 const SHELLS: [Shell; 3] = [Shell::Bash, Shell::Zsh, Shell::Fish];
@@ -66,7 +51,7 @@ impl GenerateArgs {
         for directory in [&pages, &completions] {
             fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
         }
-        let mut command = described(line.clone().disable_help_subcommand(true));
+        let mut command = line.clone().disable_help_subcommand(true);
         command.build();
         write_pages(&command, &pages, &self.date)?;
         let mut visible = visible(line);
@@ -75,34 +60,6 @@ impl GenerateArgs {
                 .with_context(|| format!("cannot write completions for {shell}"))?;
         }
         Ok(0)
-    }
-}
-
-/// Returns the command line with the long descriptions of the arguments' types.
-fn described(command: Command) -> Command {
-    command
-        .mut_subcommand("check", long::<CheckArgs>)
-        .mut_subcommand("daemon", long::<DaemonArgs>)
-        .mut_subcommand("demo", long::<DemoArgs>)
-        .mut_subcommand("explain", long::<ExplainArgs>)
-        .mut_subcommand("get", long::<GetArgs>)
-        .mut_subcommand("history", long::<HistoryArgs>)
-        .mut_subcommand("lab", |lab| lab.mut_subcommand("path", long::<PathArgs>))
-        .mut_subcommand("ls", long::<LsArgs>)
-        .mut_subcommand("metrics", long::<MetricsArgs>)
-        .mut_subcommand("probe", long::<ProbeArgs>)
-        .mut_subcommand("put", long::<PutArgs>)
-        .mut_subcommand("restore", long::<RestoreArgs>)
-        .mut_subcommand("run", long::<RunArgs>)
-        .mut_subcommand("serve", long::<ServeArgs>)
-        .mut_subcommand("web", long::<WebArgs>)
-}
-
-fn long<A: Args>(command: Command) -> Command {
-    let described = A::augment_args(Command::new("bufwise"));
-    match described.get_long_about().or(described.get_about()) {
-        Some(words) => command.long_about(words.clone()),
-        None => command,
     }
 }
 

@@ -74,6 +74,9 @@ pub(crate) struct PathArgs {
     /// Buffer of the link: bytes (62500, 64KB), packets (50pkt), time (480ms), or bdp/8, 1bdp; default 1bdp
     #[arg(long)]
     queue: Option<QueueSize>,
+    /// Mark packets that wait in the queue longer than this, as 5ms, if their sender can be told (ECN, tcp_ecn=1)
+    #[arg(long, value_name = "TIME")]
+    mark: Option<Nanos>,
     /// Random loss, each direction: 0.01 or 1%; bursts: gilbert:GOOD_TO_BAD,BAD_TO_GOOD[,LOSS_WHILE_BAD]
     #[expect(rustdoc::broken_intra_doc_links, reason = "the text of --help")]
     #[arg(long)]
@@ -154,6 +157,7 @@ impl PathArgs {
             rate: self.rate,
             rtt: self.rtt,
             queue: self.queue,
+            mark: self.mark,
             loss: self.loss.map(|loss| loss.0).unwrap_or_default(),
             jitter: self.jitter,
             trace: self.trace.as_ref().map(read_trace).transpose()?,

@@ -10,16 +10,18 @@ mod report;
 mod serve;
 mod target;
 
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::path::PathBuf;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use bufwise_mover::probe::PathClient;
+use bufwise_mover::wake;
 use bufwise_units::Micros;
 use clap::Args;
+use nix::poll::PollFlags;
 
 use crate::exit::{Failure, Outcome};
 use crate::output;
@@ -29,6 +31,14 @@ use target::Target;
 
 /// Default port of the server.
 const PORT: u16 = 2_122;
+/// Shortest interval of measurements with the available bandwidth, each of which may take ten seconds.
+const LEAST_EVERY: Duration = Duration::from_secs(20);
+/// These measurements occupy one part in this many of either way's capacity at most, on average.
+const ONE_IN: u32 = 20;
+const TOO_OFTEN: &str =
+    "Available bandwidth is not measured at intervals below 20s: its trains may take seven seconds.";
+const TOO_MUCH: &str =
+    "Available bandwidth is not measured each time: that would take more than 5% of the path.";
 
 /// Measure what the path to a host carries, and say which buffers it needs
 ///
@@ -45,6 +55,10 @@ const PORT: u16 = 2_122;
 The server listens by TCP and UDP on one port (2122), at the address that is named, else at 127.0.0.1. It hands out a token by \
 TCP, and answers by UDP only packets that carry it; one client at a time, for 30 s, with at most 256 MiB of trains.
 
+Repeated at 20s or more, a measurement includes the available bandwidth, in at most ten seconds, as often as that takes no more \
+than 5% of either way's capacity on average; at shorter intervals it is left out. The capacity takes 80 to 360 KB each way, each \
+time.
+
 Capacity and available bandwidth count IP packets. A range is given where the trains disagree.")]
 pub(crate) struct ProbeArgs {
     /// A host or an address; without a port: a bufwise server at port 2122, or else port 443
@@ -56,7 +70,7 @@ pub(crate) struct ProbeArgs {
     /// Write the report as JSON, into this file; - or none for standard output; with --every a line each time
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", conflicts_with = "serve")]
     json: Option<PathBuf>,
-    /// Measure round trip and capacity at this interval, 5s to 3600s, a line each time, until Ctrl-C
+    /// Measure at this interval, 5s to 3600s, a line each time, until Ctrl-C; from 20s on with the available bandwidth
     #[arg(long, value_name = "TIME", value_parser = every, conflicts_with = "serve")]
     every: Option<Micros>,
     /// With --every: end after this time
@@ -102,7 +116,7 @@ fn measure(target: &Target, depth: Depth) -> Result<Report> {
         begun => begun.with_context(|| format!("cannot probe {name}"))?,
     };
     let mut report = match begun {
-        Ok(client) => own::measure(client, depth).with_context(|| format!("{name} stopped answering"))?,
+        Ok(client) => own::measure(client, depth).with_context(|| format!("cannot probe {name}"))?,
         Err(control) => port::measure(target, control, depth)?,
     };
     report.target = name;
@@ -111,35 +125,107 @@ fn measure(target: &Target, depth: Depth) -> Result<Report> {
     Ok(report)
 }
 
+/// Decides which of the repeated measurements include the available bandwidth.
+#[derive(Debug)]
+struct Rounds {
+    every: Duration,
+    /// Measurements that begin earlier leave it out.
+    due: Instant,
+}
+
+impl Rounds {
+    /// Returns what a measurement that begins `now` includes, and why it leaves out the available bandwidth, if it does.
+    fn depth(&self, now: Instant) -> (Depth, Option<&'static str>) {
+        if self.every < LEAST_EVERY {
+            (Depth::Short, Some(TOO_OFTEN))
+        } else if now < self.due {
+            (Depth::Short, Some(TOO_MUCH))
+        } else {
+            (Depth::Repeated, None)
+        }
+    }
+
+    /// A measurement that included it began then, and occupied the path for `load`.
+    fn included(&mut self, began: Instant, load: Duration) {
+        self.due = began + load * ONE_IN;
+    }
+}
+
 /// Measures again and again, and writes one line each time.
 fn repeat(target: &Target, json: Option<PathBuf>, every: Micros, duration: Option<Micros>) -> Outcome {
     let start = Instant::now();
     let every = Duration::from_micros(every.0);
     let end = duration.map(|duration| start + Duration::from_micros(duration.0));
     let mut lines = report::Lines::new(json)?;
+    let mut rounds = Rounds { every, due: start };
     let mut next = start;
-    let mut last;
     loop {
-        last = measure(target, Depth::Short);
-        match &last {
-            Ok(report) => lines.report(report)?,
-            Err(error) => output::note(&format!("bufwise: {}\n", bufwise_host::in_words(error.as_ref()))),
-        }
+        let began = Instant::now();
+        let (depth, left_out) = rounds.depth(began);
+        let round = measure(target, depth);
         // If a round took longer than the interval, the missed rounds are skipped.
         while next <= Instant::now() {
             next += every;
         }
-        if end.is_some_and(|end| next >= end) {
-            break;
+        let is_last = end.is_some_and(|end| next >= end);
+        match round {
+            Ok(report) => {
+                if depth == Depth::Repeated {
+                    rounds.included(began, report.load());
+                }
+                lines.report(report, left_out)?;
+            }
+            Err(error) if is_last => return Err(error.into()),
+            Err(error) => output::note(&format!("bufwise: {}\n", bufwise_host::in_words(error.as_ref()))),
         }
-        thread::sleep(next.saturating_duration_since(Instant::now()));
+        // Standard output has an error once the reader of the lines has gone, as `head` does.
+        if is_last || wake::until([(io::stdout().as_fd(), PollFlags::empty())], next)? == [true] {
+            return Ok(0);
+        }
     }
-    last?;
-    Ok(0)
 }
 
 fn every(text: &str) -> Result<Micros, String> {
     let time: Micros = text.parse().map_err(|error: bufwise_units::ParseError| error.to_string())?;
     let sane = Micros::from_secs(5)..=Micros::from_secs(3_600);
     if sane.contains(&time) { Ok(time) } else { Err("an interval is 5s to 3600s".to_owned()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Number of the measurements in an hour that include the available bandwidth, each of which has this load.
+    fn included(every: u64, load: Duration) -> u32 {
+        let start = Instant::now();
+        let mut rounds = Rounds { every: Duration::from_secs(every), due: start };
+        let mut count = 0;
+        for at in (0..3_600).step_by(every as usize).map(|seconds| start + Duration::from_secs(seconds)) {
+            if rounds.depth(at).0 == Depth::Repeated {
+                rounds.included(at, load);
+                count += 1;
+            }
+        }
+        count
+    }
+
+    #[test]
+    fn available_bandwidth_takes_at_most_a_twentieth_of_the_path() {
+        // The trains of 10 and of 1 Mbit/s; 64 s are 20 times the latter, and 80 s the next multiple of the interval.
+        assert_eq!(included(20, Duration::from_millis(900)), 180);
+        assert_eq!(included(20, Duration::from_millis(3_200)), 3_600 / 80);
+        assert_eq!(included(300, Duration::from_millis(3_200)), 12);
+    }
+
+    #[test]
+    fn short_intervals_leave_it_out_and_say_so() {
+        assert_eq!(included(19, Duration::ZERO), 0);
+        let start = Instant::now();
+        let mut rounds = Rounds { every: Duration::from_secs(5), due: start };
+        assert_eq!(rounds.depth(start), (Depth::Short, Some(TOO_OFTEN)));
+        rounds.every = LEAST_EVERY;
+        assert_eq!(rounds.depth(start), (Depth::Repeated, None));
+        rounds.included(start, Duration::from_millis(1));
+        assert_eq!(rounds.depth(start), (Depth::Short, Some(TOO_MUCH)));
+    }
 }

@@ -21,7 +21,7 @@ use bufwise_host::leftovers::{self, Cleared};
 use bufwise_host::tuner;
 use bufwise_host::tuner::choice::Choice;
 use bufwise_host::tuner::plan::{Asked, Plan};
-use bufwise_host::tuner::sizes::{AtOnce, Budget, SmallDocuments};
+use bufwise_host::tuner::sizes::{AtOnce, Budget, MaxConnections, SmallDocuments};
 use bufwise_units::Bytes;
 use clap::Args;
 
@@ -80,6 +80,10 @@ pub(crate) struct RunArgs {
     /// 64 KiB on.
     #[arg(long, value_name = "SIZE", default_value = "auto")]
     gso_max_size: AtOnce,
+    /// Connections that the engine in the kernel tunes at a time, up to 1000000; the kernel sizes those beyond, and the report
+    /// says so. Each takes about 2.4 KB of the kernel's memory while it is open; default 65536
+    #[arg(long, value_name = "N")]
+    max_connections: Option<MaxConnections>,
     /// The engine that sizes the connections
     #[arg(long, value_name = "WHICH", value_enum, default_value_t = Wanted::Auto)]
     engine: Wanted,
@@ -103,16 +107,7 @@ impl RunArgs {
         if let Some(json) = &self.json {
             output::check_writable(json)?;
         }
-        let asked = Asked {
-            memory: self.memory.map(Bytes::from),
-            receive_memory: self.memory.map(Bytes::from),
-            small_documents: self.small_documents.map(Bytes::from),
-            at_once: self.gso_max_size,
-            whole_host: false,
-            take_over: self.take_over,
-            ..Asked::default()
-        };
-        let plan = Plan { only_called: self.only_called, ..Plan::new(self.policy, asked)? };
+        let plan = Plan { only_called: self.only_called, ..Plan::new(self.policy, self.asked())? };
         let mut signals = command::catch_signals().map_err(|error| not_started(&error))?;
         let Chosen { engine, cgroup, raised, mut notes, reason: engine_reason } =
             engine::choose(self.engine, &plan)?;
@@ -152,6 +147,18 @@ impl RunArgs {
         output::note(&report.to_string());
         Ok(status)
     }
+
+    fn asked(&self) -> Asked {
+        Asked {
+            memory: self.memory.map(Bytes::from),
+            receive_memory: self.memory.map(Bytes::from),
+            small_documents: self.small_documents.map(Bytes::from),
+            at_once: self.gso_max_size,
+            whole_host: false,
+            take_over: self.take_over,
+            max_connections: self.max_connections.unwrap_or_default(),
+        }
+    }
 }
 
 /// Returns the engine's configuration for the policies of `run`; `check` tests whether it can be loaded.
@@ -169,4 +176,31 @@ fn not_started(error: &command::StartError) -> Failure {
         _ => crate::exit::FAILED,
     };
     Failure::new(status, error)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        run: RunArgs,
+    }
+
+    #[test]
+    fn as_many_connections_are_tuned_as_asked_for_and_65536_by_default() {
+        let asked = |more: &[&str]| {
+            let words = [&["run"][..], more, &["--", "true"]].concat();
+            Line::try_parse_from(words).map(|line| u32::from(line.run.asked().max_connections))
+        };
+        assert_eq!(asked(&[]).unwrap(), 65_536);
+        assert_eq!(asked(&["--max-connections", "100000"]).unwrap(), 100_000);
+        for absurd in ["0", "1000001"] {
+            let error = asked(&["--max-connections", absurd]).unwrap_err().to_string();
+            assert!(error.contains("from 1 to 1000000"), "{error}");
+        }
+    }
 }

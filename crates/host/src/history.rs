@@ -9,8 +9,8 @@
 //! host, by the peer's prefix (/24, /48) and by cgroup.
 //!
 //! Properties kept, each a test:
-//! - the ring holds at most [`LENGTH`] moments and [`MAX_BYTES`], whatever names and connections there are; the
-//!   oldest go first;
+//! - the ring holds at most [`LENGTH`] moments and [`MAX_BYTES`], and fits into [`MAX_TEXT`] of JSON, whatever names
+//!   and connections there are; the oldest go first;
 //! - an hour of as many connections as are kept fits, with names of usual length;
 //! - a moment keeps no more connections and groups than its bounds, and the parts of each grouping add up to the
 //!   whole;
@@ -18,6 +18,7 @@
 
 pub(crate) mod file;
 pub(crate) mod moment;
+mod packed;
 pub(crate) mod sums;
 
 use std::collections::VecDeque;
@@ -27,14 +28,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::address::Pattern;
 use crate::view::ConnectionView;
+use packed::Packed;
 pub use sums::Sums;
 
 /// Time between two moments.
 pub const INTERVAL: Micros = Micros::from_secs(10);
 /// Number of moments that are kept: an hour.
 pub const LENGTH: usize = 360;
-/// Memory of all moments together, bytes.
-pub const MAX_BYTES: usize = 24 << 20;
+/// Memory of all moments together, packed, bytes.
+pub const MAX_BYTES: usize = 8 << 20;
+/// Length of all moments together in an answer or in the file, bytes.
+pub const MAX_TEXT: usize = 48 << 20;
 /// Number of connections kept for their rate.
 pub const BY_RATE: usize = 40;
 /// Number of further connections kept for the memory of their queues.
@@ -43,9 +47,6 @@ pub const BY_MEMORY: usize = 10;
 pub const MAX_PREFIXES: usize = 64;
 /// Most cgroups in a moment, including the sum of all others.
 pub const MAX_CGROUPS: usize = 32;
-
-/// Approximate overhead of an allocation, bytes.
-const ALLOCATION: usize = 16;
 
 /// One sample of all connections.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -114,84 +115,62 @@ pub struct History {
 /// The moments of the last hour.
 #[derive(Debug, Default)]
 pub(crate) struct Ring {
-    moments: VecDeque<Moment>,
+    moments: VecDeque<Packed>,
     bytes: usize,
+    /// Length of the moments as JSON, bytes.
+    text: usize,
 }
 
 impl Ring {
     /// Adds a moment, and drops the oldest ones to make room.
-    pub(crate) fn push(&mut self, moment: Moment) {
-        self.bytes += moment.bytes();
+    pub(crate) fn push(&mut self, moment: &Moment) {
+        let moment = Packed::new(moment);
+        self.bytes += moment.memory();
+        self.text += moment.text;
         self.moments.push_back(moment);
-        while self.moments.len() > LENGTH || self.bytes > MAX_BYTES {
+        while self.moments.len() > LENGTH || self.bytes > MAX_BYTES || self.text > MAX_TEXT {
             let Some(oldest) = self.moments.pop_front() else { break };
-            self.bytes -= oldest.bytes();
+            self.bytes -= oldest.memory();
+            self.text -= oldest.text;
         }
     }
 
+    /// Returns the memory of the moments, bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes as u64
+    }
+
     /// Returns the moments in order of time.
-    pub(crate) fn moments(&self) -> impl Iterator<Item = &Moment> {
-        self.moments.iter()
+    pub(crate) fn moments(&self) -> impl Iterator<Item = Moment> {
+        self.moments.iter().filter_map(Packed::moment)
+    }
+
+    /// Returns the newest moment.
+    pub(crate) fn last(&self) -> Option<Moment> {
+        self.moments.back()?.moment()
     }
 
     /// Returns the requested part.
     pub(crate) fn answer(&self, query: &Query) -> History {
-        let is_in = |moment: &&Moment| {
+        let is_in = |moment: &&Packed| {
             query.since_s.is_none_or(|since| moment.time_s >= since)
                 && query.until_s.is_none_or(|until| moment.time_s <= until)
         };
-        let part = |moment: &Moment| {
-            let is_wanted = |one: &&Kept| {
+        let part = |mut moment: Moment| {
+            let is_wanted = |one: &Kept| {
                 query.address.is_none_or(|address| address.matches(one.view.local, one.view.peer))
             };
-            let connections = moment.connections.iter().filter(is_wanted).take(query.most).cloned().collect();
-            let Moment { time_s, interval_s, budget_bytes, memory_short, .. } = *moment;
-            Moment {
-                time_s,
-                interval_s,
-                budget_bytes,
-                memory_short,
-                total: moment.total.clone(),
-                connections,
-                prefixes: moment.prefixes.clone(),
-                cgroups: moment.cgroups.clone(),
-            }
+            moment.connections.retain(is_wanted);
+            moment.connections.truncate(query.most);
+            moment.connections.shrink_to_fit();
+            moment
         };
         History {
             oldest_s: self.moments.iter().map(|moment| moment.time_s).min(),
             newest_s: self.moments.iter().map(|moment| moment.time_s).max(),
-            moments: self.moments.iter().filter(is_in).map(part).collect(),
+            moments: self.moments.iter().filter(is_in).filter_map(Packed::moment).map(part).collect(),
         }
     }
-}
-
-impl Moment {
-    /// Returns the memory that the moment takes, bytes.
-    fn bytes(&self) -> usize {
-        let connections: usize = self.connections.iter().map(Kept::bytes).sum();
-        let spare = (self.connections.capacity() - self.connections.len()) * size_of::<Kept>();
-        let groups = |groups: &Vec<Sums>| {
-            let spare = (groups.capacity() - groups.len()) * size_of::<Sums>();
-            groups.iter().map(Sums::bytes).sum::<usize>() + spare + ALLOCATION
-        };
-        size_of::<Self>() + connections + spare + ALLOCATION + groups(&self.prefixes) + groups(&self.cgroups)
-    }
-}
-
-impl Kept {
-    fn bytes(&self) -> usize {
-        let view = &self.view;
-        let policies = view.policy.iter().flat_map(|policy| [&policy.send, &policy.receive]);
-        let names = [&view.netns, &view.state, &view.congestion_control];
-        let optional = view.process.iter().chain(&view.cgroup).chain(&view.group);
-        let texts = names.into_iter().chain(optional).chain(policies);
-        size_of::<Self>() + texts.map(text_bytes).sum::<usize>()
-    }
-}
-
-/// Returns the heap memory of a text, bytes.
-fn text_bytes(text: &String) -> usize {
-    text.capacity() + ALLOCATION
 }
 
 #[cfg(test)]
@@ -203,39 +182,34 @@ pub(crate) mod tests {
     use proptest::prelude::*;
     use std::sync::OnceLock;
 
-    /// Returns a moment with that many connections, whose texts have length `text`.
+    /// Returns a moment with that many connections, each with names of its own, of length `text` and one more.
     pub(crate) fn moment(time_s: u64, connections: usize, text: usize) -> Moment {
-        let name = "x".repeat(text);
-        let policy = PolicyNames { send: "fixed:64KiB".to_owned(), receive: "sobas:published".to_owned() };
         static VIEW: OnceLock<ConnectionView> = OnceLock::new();
-        let view = ConnectionView {
-            netns: name.clone(),
-            cgroup: Some(name.clone()),
-            process: Some(name.clone()),
-            group: Some(name.clone()),
-            policy: Some(policy),
+        let name = |kind: char, number: usize| format!("{kind}{number:x<text$}");
+        let policy = PolicyNames { send: "fixed:64KiB".to_owned(), receive: "sobas:published".to_owned() };
+        let view = |number| ConnectionView {
+            netns: name('n', number),
+            cgroup: Some(name('c', number)),
+            process: Some(name('p', number)),
+            group: Some(name('g', number)),
+            policy: Some(policy.clone()),
             tuned: Some(crate::view::Tuned::default()),
             ..VIEW.get_or_init(connection_view).clone()
         };
-        let one = Kept { view, queueing_delay_s: Some(0.047), repeated: 17 };
-        let sums = Sums { name, ..Sums::default() };
+        let kept = |number| Kept { view: view(number), queueing_delay_s: Some(0.047), repeated: 17 };
+        let sums = |kind, most| -> Vec<Sums> {
+            (0..most).map(|number| Sums { name: name(kind, number), ..Sums::default() }).collect()
+        };
         Moment {
             time_s,
             interval_s: 10.0,
             budget_bytes: 1 << 20,
             memory_short: false,
             total: Sums::default(),
-            connections: vec![one; connections],
-            prefixes: vec![sums.clone(); MAX_PREFIXES],
-            cgroups: vec![sums; MAX_CGROUPS],
+            connections: (0..connections).map(kept).collect(),
+            prefixes: sums('/', MAX_PREFIXES),
+            cgroups: sums('c', MAX_CGROUPS),
         }
-    }
-
-    /// Returns the bytes of the names that a connection has from users and administrators.
-    fn names(one: &Kept) -> usize {
-        let ConnectionView { netns, cgroup, process, group, .. } = &one.view;
-        let given = [Some(netns), cgroup.as_ref(), process.as_ref(), group.as_ref()];
-        given.into_iter().flatten().map(String::len).sum()
     }
 
     fn times(history: &History) -> Vec<u64> {
@@ -245,16 +219,19 @@ pub(crate) mod tests {
     #[test]
     fn a_full_hour_fits_with_names_as_hosts_have_them() {
         let mut ring = Ring::default();
-        (0..2 * LENGTH as u64).for_each(|time| ring.push(moment(time, BY_RATE + BY_MEMORY, 40)));
+        (0..LENGTH as u64 + 9).for_each(|time| ring.push(&moment(time, BY_RATE + BY_MEMORY, 40)));
         assert_eq!(ring.moments.len(), LENGTH, "{} bytes", ring.bytes);
-        assert_eq!(ring.moments[0].time_s, LENGTH as u64, "the oldest went first");
+        assert_eq!(ring.moments[0].time_s, 9, "the oldest went first");
     }
 
     #[test]
     fn the_longest_answer_is_one_that_a_client_reads() {
         let mut ring = Ring::default();
-        let one = moment(0, BY_RATE + BY_MEMORY, 200);
-        (0..LENGTH).for_each(|_| ring.push(one.clone()));
+        let mut one = moment(0, BY_RATE + BY_MEMORY, 1);
+        // The name of all takes its memory once, and is written out for each.
+        let cgroup = Some("x".repeat(3_000));
+        one.connections.iter_mut().for_each(|kept| kept.view.cgroup.clone_from(&cgroup));
+        (0..LENGTH).for_each(|_| ring.push(&one));
         let answer = ring.answer(&Query::default());
         let longest = answer.moments.len() * serde_json::to_vec(&answer.moments[0]).unwrap().len();
         assert!((longest as u64) < MAX_REPLY.min(file::MAX_BYTES), "{longest}");
@@ -268,7 +245,7 @@ pub(crate) mod tests {
     fn an_answer_is_the_part_that_was_asked_for() {
         let mut ring = Ring::default();
         assert_eq!(ring.answer(&Query::default()), History::default());
-        (1..=9).for_each(|time| ring.push(moment(time * 10, 3, 5)));
+        (1..=9).for_each(|time| ring.push(&moment(time * 10, 3, 5)));
         let ask = |query: Query| ring.answer(&query);
         let all = ask(Query::default());
         assert_eq!((all.oldest_s, all.newest_s, all.moments.len()), (Some(10), Some(90), 9));
@@ -287,18 +264,18 @@ pub(crate) mod tests {
         #![proptest_config(ProptestConfig::with_cases(12))]
 
         #[test]
-        fn the_bounds_hold_whatever_comes(sizes in prop::collection::vec((0..60_usize, 0..3_000_usize), 1..30)) {
+        fn the_bounds_hold_whatever_comes(sizes in prop::collection::vec((0..60_usize, 0..800_usize), 1..30)) {
             let mut ring = Ring::default();
             for (time, (connections, text)) in sizes.iter().enumerate() {
+                let moment = moment(time as u64, *connections, *text);
                 // Repeated; otherwise the bounds would not be reached.
                 for _ in 0..8 {
-                    ring.push(moment(time as u64, *connections, *text));
+                    ring.push(&moment);
                 }
-                let bytes: usize = ring.moments().map(Moment::bytes).sum();
-                prop_assert_eq!(bytes, ring.bytes);
-                let mut kept = ring.moments().flat_map(|moment| &moment.connections);
-                prop_assert!(kept.all(|one| one.bytes() >= size_of::<Kept>() + names(one)));
-                prop_assert!(ring.bytes <= MAX_BYTES && ring.moments.len() <= LENGTH);
+                let bytes: usize = ring.moments.iter().map(Packed::memory).sum();
+                let text: usize = ring.moments.iter().map(|moment| moment.text).sum();
+                prop_assert_eq!((bytes, text), (ring.bytes, ring.text));
+                prop_assert!(bytes <= MAX_BYTES && text <= MAX_TEXT && ring.moments.len() <= LENGTH);
             }
         }
     }

@@ -60,6 +60,8 @@ pub(crate) enum Kind {
     Full,
     Bounded,
     Refused,
+    /// Work on the engines fails, or succeeds again.
+    Engine,
     /// The sending of metrics.
     Metrics,
     /// The history's file.
@@ -86,6 +88,7 @@ impl Kind {
             Self::Full => "connections beyond the bound",
             Self::Bounded => "the budget's bounds",
             Self::Refused => "refusals",
+            Self::Engine => "work on the engines",
             Self::Metrics => "metrics that are sent",
             Self::History => "the history",
         }
@@ -110,6 +113,7 @@ impl Kind {
             Self::Full => "full",
             Self::Bounded => "bounded",
             Self::Refused => "refused",
+            Self::Engine => "engine",
             Self::Metrics => "metrics",
             Self::History => "history",
         }

@@ -117,6 +117,9 @@ pub struct Snapshot {
     pub distributions: Distributions,
     /// Time spent in the programs; `null` unless the kernel counts it (`kernel.bpf_stats_enabled`).
     pub engine: Option<EngineCost>,
+    /// Memory of the daemon's history ([`crate::history`]), bytes.
+    #[serde(default)]
+    pub history_bytes: u64,
     /// Seconds spent gathering this snapshot, on a thread of its own.
     pub gathered_s: f64,
 }

@@ -14,7 +14,7 @@ use bufwise_bpf::reach;
 pub struct Process {
     /// Process number.
     pub pid: i32,
-    /// Name of its command (`/proc/PID/comm`), with control characters as `?`.
+    /// Name of its command (`/proc/PID/comm`); `?` stands for characters that a terminal would obey.
     pub name: String,
 }
 
@@ -61,10 +61,18 @@ pub(crate) fn name_of(pid: i32) -> String {
     chunks.flat_map(|chunk| chunk.valid().chars().chain(chunk.invalid().iter().map(|_| NO_TEXT))).collect()
 }
 
-/// Returns a name that a user has chosen without its control characters, which would reach terminals and begin lines of
-/// the log.
+/// Returns a name that a user has chosen with `?` for each character that would control a terminal, begin a line of the
+/// log, or make the name look like another one: control characters, separators of lines, and characters that are
+/// invisible or change the direction of writing.
 pub(crate) fn printable(name: &str) -> String {
-    name.replace(char::is_control, "?")
+    name.replace(|c: char| c.is_control() || is_format(c), "?")
+}
+
+const fn is_format(c: char) -> bool {
+    matches!(
+        c,
+        '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}'
+    )
 }
 
 /// Returns a path as [`printable`] text: every user names cgroups of his own.
@@ -101,6 +109,9 @@ mod tests {
         assert_eq!(thread(b"a \x1b[2J\nb "), "a \u{1b}[2J\nb ", "the kernel's programs compare all of it");
         assert_eq!(printable(&thread(b"caf\xe9 \xff\xfe")), "caf? ??");
         assert_eq!(printable("a \u{1b}[2J\nb\u{9b}"), "a ?[2J?b?");
+        assert_eq!(printable("a\u{202e}gpj\u{2066}b\u{2028}c\u{200f}\u{61c}\u{feff}"), "a?gpj?b?c???");
+        let letters = "caf\u{e9} \u{65e5}\u{672c} \u{5e9}\u{5dc}\u{5d5}\u{5dd}";
+        assert_eq!(printable(letters), letters, "letters of every script stay");
         assert_eq!(name_of(0), "");
     }
 }

@@ -26,14 +26,17 @@ use crate::netns;
 use books::{Books, Bounds};
 use plan::Plan;
 
-/// Returns the memory that the send queues hold together, in the last samples of the kernel's side.
+/// Returns the memory that the send queues hold together, in the last samples of the kernel's side. Buffers that
+/// programs have set are outside the budget, and do not count.
 pub fn held(flows: &[FlowState]) -> Bytes {
-    flows.iter().filter(|flow| !flow.closed).map(|flow| flow.sample.send_queued).sum()
+    let counts = |flow: &&FlowState| !flow.closed && !flow.owned.send;
+    flows.iter().filter(counts).map(|flow| flow.sample.send_queued).sum()
 }
 
-/// Returns the memory that the receive queues hold together, in the same samples.
+/// Returns the memory that the receive queues hold together, in the same samples, as [`held`] does.
 pub(crate) fn held_to_receive(flows: &[FlowState]) -> Bytes {
-    flows.iter().filter(|flow| !flow.closed).map(|flow| flow.sample.receive_queued).sum()
+    let counts = |flow: &&FlowState| !flow.closed && !flow.owned.receive;
+    flows.iter().filter(counts).map(|flow| flow.sample.receive_queued).sum()
 }
 
 /// Memory of a sender's initial window, bytes: ten segments of 1,448 bytes in buffers of two, of 4 KiB each. A connection
@@ -43,7 +46,9 @@ const INITIAL_WINDOW: Bytes = Bytes(20 << 10);
 
 /// Returns why the budget cannot be kept with these writers, and the remedy; `None` if it can be kept. A connection
 /// holds its initial window, and a writer fills the buffer that it has begun, whatever its limit is (`tcp_sendmsg()`).
+/// Writers whose programs have set the buffer are outside the budget.
 pub fn shortage<'a>(writers: impl Iterator<Item = &'a FlowState>, budget: Bytes) -> Option<String> {
+    let writers = writers.filter(|flow| !flow.owned.send);
     let (count, least, largest) =
         writers.fold((0_u64, Bytes::ZERO, Bytes::ZERO), |(count, sum, largest), flow| {
             (count + 1, sum + INITIAL_WINDOW + flow.last_buffer, largest.max(flow.last_buffer))
@@ -63,30 +68,30 @@ pub fn shortage<'a>(writers: impl Iterator<Item = &'a FlowState>, budget: Bytes)
 
 /// Returns for how many busy connections a small memory is kept, and what to do for more. If the devices are left
 /// alone because others share them, these are few, because no socket setting bounds what a writer fills at once.
-/// `None` if the user did not set the memory, has set what writers fill, or the memory suffices for many writers.
+/// `None` if the user did not set the memory, has set what writers fill, or the memory suffices for the first buffers of
+/// many writers and is kept for as many.
 #[must_use]
 pub fn kept_for(plan: &Plan, bounds_devices: bool) -> Option<String> {
-    plan.at_once.filter(|size| *size < at_once::NEEDLESS)?;
-    let budget = plan.budget;
-    if bounds_devices {
-        let each = INITIAL_WINDOW + Bytes(at_once::LEAST);
-        return Some(format!(
-            "the memory of {} is kept for up to {} busy connections, {}KiB for each, the least that one may hold",
-            budget.readable(),
-            budget.0 / each.0,
-            each.0 >> 10,
-        ));
-    }
-    let each = Bytes(at_once::KEPT_ABOVE * at_once::NEEDLESS);
-    Some(format!(
-        "more than {} busy connections may exceed the memory of {}, for each fills up to {}KiB at once, and the network \
-         devices, which could bound that, are others' too: give --memory {}KiB for each, or bound the devices for everybody \
-         meanwhile, as --gso-max-size 4KiB",
-        budget.0 / each.0,
-        budget.readable(),
-        at_once::NEEDLESS >> 10,
-        each.0 >> 10,
-    ))
+    let each = if bounds_devices {
+        INITIAL_WINDOW + Bytes(at_once::LEAST)
+    } else {
+        Bytes(at_once::KEPT_ABOVE * at_once::NEEDLESS)
+    };
+    let (budget, kept) = (plan.budget.readable(), plan.budget.0 / each.0);
+    plan.at_once.filter(|size| *size < at_once::NEEDLESS || kept < plan::WRITERS)?;
+    let each = each.0 >> 10;
+    Some(if bounds_devices {
+        format!(
+            "the memory of {budget} is kept for up to {kept} busy connections, {each}KiB for each, the least that one may hold"
+        )
+    } else {
+        format!(
+            "more than {kept} busy connections may exceed the memory of {budget}, for each fills up to {}KiB at once, and the \
+             network devices, which could bound that, are others' too: give --memory {each}KiB for each, or bound the devices \
+             for everybody meanwhile, as --gso-max-size 4KiB",
+            at_once::NEEDLESS >> 10,
+        )
+    })
 }
 
 /// The engine of a `run`.
@@ -309,9 +314,10 @@ pub(crate) fn tell(
     engine: &mut impl Told,
     Bounds { shares, orders, forget, at_once: _ }: Bounds,
 ) -> Result<(), EngineError> {
-    engine.order(&orders)?;
+    // Closed connections would count again, and the heartbeat stop, for an order that is given anew later.
+    let ordered = engine.order(&orders);
     forget.iter().for_each(|cookie| engine.forget(*cookie));
-    engine.beat(shares)
+    engine.beat(shares).and(ordered)
 }
 
 /// Grants the requests of the engine's side, on the sockets that `find` returns for their cookies; returns the
@@ -363,8 +369,12 @@ pub(crate) mod tests {
         let text = told("abt", Some("2MiB"), "auto", false).unwrap();
         assert!(text.starts_with("more than 10 busy connections may exceed the memory of 2.10 MB"), "{text}");
         assert!(text.contains("--memory 192KiB for each") && text.ends_with("--gso-max-size 4KiB"), "{text}");
+        // Room for the first buffers of 256 writers, which takes a third of what keeps them.
+        let text = told("abt", Some("16MiB"), "auto", false).unwrap();
+        assert!(text.starts_with("more than 85 busy connections may exceed the memory of 16.78"), "{text}");
+        assert_eq!(told("abt", Some("16MiB"), "auto", true), None);
         let unsaid = [
-            ("abt", Some("16MiB"), "auto"),
+            ("abt", Some("48MiB"), "auto"),
             ("abt", None, "auto"),
             ("abt", Some("2MiB"), "device"),
             ("drs", Some("2MiB"), "auto"),
@@ -378,6 +388,18 @@ pub(crate) mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn buffers_that_programs_have_set_are_outside_the_budget() {
+        let mut flows = [flow(1, 0), flow(2, 0), flow(3, 0)];
+        for one in &mut flows {
+            (one.sample.send_queued, one.sample.receive_queued) = (Bytes(100_000), Bytes(10_000));
+        }
+        (flows[1].owned.send, flows[2].owned.receive) = (true, true);
+        assert_eq!((held(&flows), held_to_receive(&flows)), (Bytes(200_000), Bytes(20_000)));
+        assert_eq!(shortage(flows[1..2].iter(), Bytes(1)), None);
+        assert!(shortage(flows.iter(), Bytes(1)).is_some_and(|text| text.starts_with("2 connections")));
     }
 
     #[test]

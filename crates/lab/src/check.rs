@@ -2,8 +2,10 @@
 //!
 //! Each row compares a measurement with what the description demands: the goodput of a window-limited iperf3 with rate
 //! x payload/wire bytes, the base round trip (the smallest, as in Vegas's BaseRTT) with the RTT, the emulator's own
-//! lateness, its speed without a limit, and its packet counters (no packet may be unaccounted for).
+//! lateness, its speed without a limit, and its packet counters (no packet may be unaccounted for). A short form of it
+//! judges the emulator before experiments run.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::io;
 use std::net::UdpSocket;
@@ -11,10 +13,10 @@ use std::time::{Duration, Instant};
 
 use bufwise_link::{QueueLimit, QueueSize};
 use bufwise_units::{BitRate, Nanos};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::commands::{ClientOutput, Programs};
+use crate::commands::{ClientOutput, CommandError, Programs};
 use crate::host::HostError;
 use crate::path::{self, PathError};
 use crate::pump::PumpError;
@@ -43,6 +45,8 @@ const PING_WIRE_BYTES: u64 = PING_BYTES as u64 + 8 + 20 + 14;
 /// Packets of the burst that fills a queue.
 const BURST: usize = 500;
 const PATIENCE: Duration = Duration::from_secs(2);
+/// Seconds that [`before_runs`] takes on a machine on which the emulator does not stall.
+pub const BEFORE_SECONDS: u64 = 6;
 
 /// Why the check could not be run.
 #[derive(Debug, Error)]
@@ -67,8 +71,29 @@ pub enum CheckError {
     Iperf3(i32),
 }
 
+impl CheckError {
+    /// Returns the exit status that a shell expects for this error.
+    #[must_use]
+    pub fn exit_status(&self) -> u8 {
+        match self {
+            Self::Path(error) => error.exit_status(),
+            _ => 1,
+        }
+    }
+
+    /// Whether experiments may run all the same: a program or a packet of the check failed, not the hosts or the emulator.
+    #[must_use]
+    pub fn spares_runs(&self) -> bool {
+        match self {
+            Self::Path(PathError::Command(error)) => !matches!(error, CommandError::Interrupted(_)),
+            Self::Probe(_) | Self::Iperf3(_) => true,
+            _ => false,
+        }
+    }
+}
+
 /// One comparison.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// The quantity measured, and the path on which.
     pub what: String,
@@ -79,7 +104,7 @@ pub struct Row {
     /// Largest value that passes.
     pub at_most: Option<f64>,
     /// Unit of all three numbers.
-    pub unit: &'static str,
+    pub unit: Cow<'static, str>,
     /// Whether the emulator kept time; a row of an invalid run fails.
     pub valid: bool,
     /// Whether the value is in range and the run valid.
@@ -96,21 +121,54 @@ impl Row {
     ) -> Self {
         let passed =
             at_least.is_none_or(|least| measured >= least) && at_most.is_none_or(|most| measured <= most);
-        Self { what, measured, at_least, at_most, unit, valid: true, passed }
+        Self { what, measured, at_least, at_most, unit: unit.into(), valid: true, passed }
     }
 
     fn of_run(self, report: &LabReport) -> Self {
         Self { valid: report.valid, passed: self.passed && report.valid, ..self }
     }
+
+    /// Returns the value and the bounds that it misses, in words.
+    fn failure(&self) -> String {
+        let bound = |words: &str, bound: Option<f64>| bound.map(|bound| format!("{words} {bound:.1}"));
+        let bounds = [bound("at least", self.at_least), bound("at most", self.at_most)];
+        let why = match self.valid {
+            true => bounds.into_iter().flatten().collect::<Vec<_>>().join(", "),
+            false => "the emulator stalled".to_owned(),
+        };
+        format!("{} {:.1} {} ({why})", self.what, self.measured, self.unit)
+    }
 }
 
 /// The result of the check.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CheckReport {
     /// Its rows.
     pub rows: Vec<Row>,
     /// Whether all rows passed.
     pub passed: bool,
+}
+
+impl CheckReport {
+    fn new(rows: Vec<Row>) -> Self {
+        let passed = rows.iter().all(|row| row.passed);
+        Self { rows, passed }
+    }
+
+    /// Returns the outcome in one line: `ok` with the figures that have an upper bound above zero, or the rows that failed.
+    #[must_use]
+    pub fn in_short(&self) -> String {
+        if !self.passed {
+            let failed = self.rows.iter().filter(|row| !row.passed).map(Row::failure);
+            return format!("FAILED, {}", failed.collect::<Vec<_>>().join("; "));
+        }
+        let bounded = self.rows.iter().filter(|row| row.at_most.is_some_and(|most| most > 0.0));
+        let figures = bounded.map(|row| {
+            let quantity = row.what.rsplit(": ").next().unwrap_or_default();
+            format!("{quantity} {:.1} {}", row.measured, row.unit)
+        });
+        format!("ok, {}", figures.collect::<Vec<_>>().join(", "))
+    }
 }
 
 /// Runs the check; `progress` gets a line before each run.
@@ -119,6 +177,7 @@ pub struct CheckReport {
 /// [`CheckError`] when a run could not be made at all. A value out of range is a row that fails, not an error.
 pub fn run(quick: bool, mut progress: impl FnMut(&str)) -> Result<CheckReport, CheckError> {
     let mut rows = Vec::new();
+    let times = if quick { (2, 3) } else { (3, 6) };
     for rate in RATES_MBIT {
         for rtt in RTTS_MS {
             if quick && rtt != RTTS_MS[1] {
@@ -126,7 +185,7 @@ pub fn run(quick: bool, mut progress: impl FnMut(&str)) -> Result<CheckReport, C
             }
             progress(&format!("{rate} Mbit/s, {rtt} ms"));
             let spec = spec(rate, rtt);
-            rows.extend(goodput_rows(&spec, rate, rtt, quick)?);
+            rows.extend(goodput_rows(&spec, rate, rtt, times)?);
             rows.extend(round_trip_rows(&spec, rate, rtt)?);
         }
     }
@@ -134,8 +193,22 @@ pub fn run(quick: bool, mut progress: impl FnMut(&str)) -> Result<CheckReport, C
     rows.push(unlimited_row()?);
     progress("a burst into a full queue");
     rows.extend(burst_rows()?);
-    let passed = rows.iter().all(|row| row.passed);
-    Ok(CheckReport { rows, passed })
+    Ok(CheckReport::new(rows))
+}
+
+/// Judges the emulator in short, before experiments run: delay, rate, lateness and stalls on one path, and the packet
+/// counters of a full queue.
+///
+/// # Errors
+/// As [`run`].
+pub fn before_runs() -> Result<CheckReport, CheckError> {
+    let (rate, rtt) = (RATES_MBIT[1], RTTS_MS[0]);
+    let spec = spec(rate, rtt);
+    // The run of iperf3 catches signals, and leaves them ignored, so it comes last.
+    let mut rows = Vec::from(round_trip_rows(&spec, rate, rtt)?);
+    rows.extend(burst_rows()?);
+    rows.extend(goodput_rows(&spec, rate, rtt, (1, 2))?);
+    Ok(CheckReport::new(rows))
 }
 
 fn spec(rate_mbit: u64, rtt_ms: u64) -> PathSpec {
@@ -176,8 +249,13 @@ fn paused_percent(report: &LabReport) -> f64 {
     report.paused_ms / 10.0 / report.seconds
 }
 
-fn goodput_rows(spec: &PathSpec, rate: u64, rtt: u64, quick: bool) -> Result<Vec<Row>, CheckError> {
-    let (omit, seconds) = if quick { (2, 3) } else { (3, 6) };
+/// Measures the goodput of a window-limited iperf3 for `seconds`, after those that it omits for slow start.
+fn goodput_rows(
+    spec: &PathSpec,
+    rate: u64,
+    rtt: u64,
+    (omit, seconds): (u32, u32),
+) -> Result<Vec<Row>, CheckError> {
     let client = format!("iperf3 -c 198.18.0.2 -C cubic -O {omit} -t {seconds} -J");
     let report = iperf3(spec, &client)?;
     let goodput = report.goodput_bps.ok_or(CheckError::Iperf3(report.client_status))? / 1e6;
@@ -286,5 +364,52 @@ impl fmt::Display for CheckReport {
             )?;
         }
         write!(f, "{}", if self.passed { "all passed" } else { "some failed" })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows() -> Vec<Row> {
+        vec![
+            Row::new("1 Mbit/s, 9 ms: goodput".to_owned(), "Mbit/s", 0.956, Some(0.94), Some(0.97)),
+            Row::new("1 Mbit/s, 9 ms: median round trip".to_owned(), "us", 9_500.0, Some(9_000.0), None),
+            Row::new("burst: not arrived".to_owned(), "packets", 0.0, Some(0.0), Some(0.0)),
+        ]
+    }
+
+    #[test]
+    fn the_outcome_in_short_is_the_figures_or_what_failed() {
+        assert_eq!(CheckReport::new(rows()).in_short(), "ok, goodput 1.0 Mbit/s");
+        let late = Row::new("1 Mbit/s, 9 ms: lateness p99".to_owned(), "us", 350.0, None, Some(100.0));
+        let slow = Row::new("1 Mbit/s, 9 ms: goodput".to_owned(), "Mbit/s", 0.5, Some(0.9), Some(1.0));
+        let stalled = Row { valid: false, passed: false, ..slow.clone() };
+        let failed = CheckReport::new([rows(), vec![late, slow, stalled]].concat());
+        assert!(!failed.passed);
+        assert_eq!(
+            failed.in_short(),
+            "FAILED, 1 Mbit/s, 9 ms: lateness p99 350.0 us (at most 100.0); \
+             1 Mbit/s, 9 ms: goodput 0.5 Mbit/s (at least 0.9, at most 1.0); \
+             1 Mbit/s, 9 ms: goodput 0.5 Mbit/s (the emulator stalled)"
+        );
+    }
+
+    #[test]
+    fn a_report_reads_as_it_is_written() {
+        let report = CheckReport::new(rows());
+        let text = serde_json::to_string(&report).unwrap();
+        assert_eq!(serde_json::from_str::<CheckReport>(&text).unwrap(), report);
+    }
+
+    #[test]
+    fn experiments_run_without_iperf3_but_not_without_hosts_or_after_a_signal() {
+        let of = |error: CommandError| CheckError::from(PathError::from(error));
+        let interrupted = of(CommandError::Interrupted(2));
+        assert_eq!((interrupted.spares_runs(), interrupted.exit_status()), (false, 130));
+        assert!(of(CommandError::ClientNotFound("iperf3".to_owned())).spares_runs());
+        assert!(CheckError::Iperf3(1).spares_runs());
+        let no_hosts = CheckError::from(HostError::Namespaces(nix::Error::EPERM));
+        assert_eq!((no_hosts.spares_runs(), no_hosts.exit_status()), (false, 1));
     }
 }

@@ -52,17 +52,37 @@ pub fn available() -> Vec<String> {
     names.split_whitespace().map(str::to_owned).collect()
 }
 
-/// Makes `name` the default congestion control of `host`.
+/// Checks that the kernel has the congestion control `name`, now or as a module.
+///
+/// # Errors
+/// [`CongestionError::Unknown`] if it has neither.
+pub fn check(name: &str) -> Result<(), CongestionError> {
+    let available = available();
+    // A system that hides the list cannot be judged before a host's default is set.
+    if available.is_empty() || available.iter().any(|known| known == name) || has_module(name) {
+        return Ok(());
+    }
+    Err(CongestionError::Unknown { name: name.to_owned(), available: available.join(" ") })
+}
+
+/// Whether the running kernel has a module with the congestion control.
+fn has_module(name: &str) -> bool {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let modules = fs::read_to_string(format!("/lib/modules/{}/modules.dep", release.trim()));
+    modules.is_ok_and(|modules| modules.contains(&format!("/tcp_{name}.ko")))
+}
+
+/// Makes `name` the default congestion control of `host`; the kernel loads a module for it if it has one.
 ///
 /// # Errors
 /// [`CongestionError`] when the kernel does not have it or refuses it.
 pub fn set_default(host: &Host, name: &str) -> Result<(), CongestionError> {
+    if host.sysctl(DEFAULT, name).is_ok() {
+        return Ok(());
+    }
     let available = available();
     if available.iter().all(|known| known != name) {
         return Err(CongestionError::Unknown { name: name.to_owned(), available: available.join(" ") });
-    }
-    if host.sysctl(DEFAULT, name).is_ok() {
-        return Ok(());
     }
     let not_allowed = |source| CongestionError::NotAllowed { name: name.to_owned(), source };
     restore_after_crash().map_err(not_allowed)?;
@@ -85,4 +105,18 @@ pub fn restore_after_crash() -> io::Result<()> {
     }
     fs::write(ALLOWED, fs::read_to_string(JOURNAL)?)?;
     fs::remove_file(JOURNAL)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_congestion_control_is_named_with_those_that_there_are() {
+        assert!(check("reno").is_ok());
+        // Some containers hide the list.
+        let Err(error) = check("tahoe") else { return assert!(available().is_empty()) };
+        let error = error.to_string();
+        assert!(error.contains("\"tahoe\"") && error.contains("reno"), "{error}");
+    }
 }

@@ -190,6 +190,8 @@ struct Pending {
     frame: Rc<Frame>,
     index: usize,
     at: Place,
+    /// A link has marked it: congestion experienced.
+    marked: bool,
 }
 
 /// Position of a packet on its route.
@@ -211,15 +213,18 @@ impl Lane {
     fn admit(&mut self, frame: Frame, at: Place, now: Nanos) {
         let frame = Rc::new(frame);
         for index in 0..frame.wire_packets() {
-            self.offer(&frame, index, at, now);
+            self.offer(&frame, index, at, now, false);
         }
     }
 
-    fn offer(&mut self, frame: &Rc<Frame>, index: usize, at: Place, now: Nanos) {
+    fn offer(&mut self, frame: &Rc<Frame>, index: usize, at: Place, now: Nanos, marked: bool) {
         let length = u32::try_from(frame.wire_len(index)).unwrap_or(u32::MAX);
-        if let Fate::Deliver { at: due } = self.direction.offer(now, length) {
-            self.insert(Pending { due, frame: Rc::clone(frame), index, at });
-        }
+        let (due, marked) = match self.direction.offer(now, length) {
+            Fate::Deliver { at: due } => (due, marked),
+            Fate::DeliverMarked { at: due } => (due, true),
+            Fate::Drop(_) => return,
+        };
+        self.insert(Pending { due, frame: Rc::clone(frame), index, at, marked });
     }
 
     /// Inserts a packet in the order of due times; only on a link that reorders is it not the last.
@@ -370,7 +375,13 @@ impl Worker {
             match self.routes[route].link(side, hop + 1) {
                 Some(next) => {
                     let at = Place { route, hop: hop + 1 };
-                    self.carriers[next].lanes[side].offer(&first.frame, first.index, at, first.due);
+                    self.carriers[next].lanes[side].offer(
+                        &first.frame,
+                        first.index,
+                        at,
+                        first.due,
+                        first.marked,
+                    );
                 }
                 None => self.leave((link, side), &first, now)?,
             }
@@ -392,13 +403,14 @@ impl Worker {
         record(&mut log.lateness_us, now, first.due);
         let mut end = first.index + 1;
         while let Some(next) = lanes[side].pending.pop_front_if(|next| {
-            next.due <= now && next.index == end && Rc::ptr_eq(&next.frame, &first.frame)
+            let follows = next.index == end && Rc::ptr_eq(&next.frame, &first.frame);
+            follows && next.due <= now && next.marked == first.marked
         }) {
             record(&mut log.lateness_us, now, next.due);
             end += 1;
         }
         let mut scratch = [0; MAX_HEADERS];
-        let (vnet, headers, payload) = first.frame.join(first.index..end, &mut scratch);
+        let (vnet, headers, payload) = first.frame.join(first.index..end, first.marked, &mut scratch);
         let vnet = vnet.encode();
         let pieces = [IoSlice::new(&vnet), IoSlice::new(headers), IoSlice::new(payload)];
         let ends = &self.routes[first.at.route];

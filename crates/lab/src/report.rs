@@ -62,6 +62,9 @@ pub struct DirectionReport {
     pub drops: u64,
     /// Packets lost at random.
     pub drops_random: u64,
+    /// Packets that waited longer than the threshold for marks (ECN); their senders are told if they can be.
+    #[serde(default)]
+    pub marked: u64,
     /// Packets that wait in it at the end.
     #[serde(default)]
     pub queued_packets: u64,
@@ -174,6 +177,7 @@ impl From<&Counters> for DirectionReport {
             bytes: counters.delivered_bytes,
             drops: counters.drops_queue_packets,
             drops_random: counters.drops_random_packets,
+            marked: counters.marked_packets,
             queued_packets: counters.queued_packets,
             queue_mean_bytes: counters.queue_mean_bytes,
             queue_max_bytes: counters.queue_max_bytes,
@@ -213,9 +217,10 @@ impl fmt::Display for LabReport {
         writeln!(f, "client       {:.1} s, status {}", self.seconds, self.client_status)?;
         self.server_output.lines().try_for_each(|line| writeln!(f, "server       {line}"))?;
         for (name, way) in [("a to b", &self.link.a_to_b), ("b to a", &self.link.b_to_a)] {
+            let marked = if way.marked > 0 { format!("{} marked, ", way.marked) } else { String::new() };
             writeln!(
                 f,
-                "link {name}  {} packets, {:.1} MB, {} dropped, {} lost at random, queue mean {} B, p95 {} B, max {} B, {:.1}% used",
+                "link {name}  {} packets, {:.1} MB, {} dropped, {} lost at random, {marked}queue mean {} B, p95 {} B, max {} B, {:.1}% used",
                 way.packets,
                 way.bytes as f64 / 1e6,
                 way.drops,

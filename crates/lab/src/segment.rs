@@ -23,6 +23,9 @@ const IPV4_MIN_HEADER: usize = 20;
 const IPV6_HEADER: usize = 40;
 const TCP_MIN_HEADER: usize = 20;
 const PROTOCOL_TCP: u8 = 6;
+/// Bits of an IP header's second byte that say that congestion was experienced (RFC 3168); none of them: the sender cannot be
+/// told. In IPv6 they stand four bits higher.
+const CONGESTION: u8 = 0b11;
 
 const TCP_FIN: u8 = 0x01;
 const TCP_PSH: u8 = 0x08;
@@ -99,26 +102,45 @@ impl Frame {
 
     /// Returns the wire packets `range` as one frame to write: virtio header, headers, payload.
     ///
-    /// `scratch` takes the rewritten headers. `range` must lie within `0..self.wire_packets()`.
+    /// If `marked`, the packets say that they have met congestion, unless their sender cannot be told. `scratch` takes the
+    /// rewritten headers. `range` must lie within `0..self.wire_packets()`.
     #[must_use]
     pub fn join<'a>(
         &'a self,
         range: Range<usize>,
+        marked: bool,
         scratch: &'a mut [u8; MAX_HEADERS],
     ) -> (VnetHeader, &'a [u8], &'a [u8]) {
-        let Some(layout) = self.layout else {
-            return (self.vnet, &self.packet, &[]);
+        let is_whole = range == (0..self.wire_packets());
+        let Some(layout) = self.layout.filter(|_| !is_whole) else {
+            if !marked {
+                return (self.vnet, &self.packet, &[]);
+            }
+            let (ip, rest) = self.packet.split_at(self.ip_header());
+            let headers = &mut scratch[..ip.len()];
+            headers.copy_from_slice(ip);
+            mark(headers);
+            return (self.vnet, headers, rest);
         };
-        if range == (0..self.wire_packets()) {
-            return (self.vnet, &self.packet, &[]);
-        }
         let payload = self.payload(layout, range.clone());
         let headers = &mut scratch[..layout.headers];
         headers.copy_from_slice(&self.packet[..layout.headers]);
         layout.rewrite(headers, &range, payload.len(), range.end == self.wire_packets());
+        if marked {
+            mark(&mut headers[..layout.ip_header]);
+        }
         let single = VnetHeader { gso_type: GSO_NONE, gso_size: 0, ..self.vnet };
         let vnet = if range.len() == 1 { single } else { self.vnet };
         (vnet, headers, payload)
+    }
+
+    /// Returns the length of the IP header, in bytes: 20 to 60, and at most the packet's.
+    fn ip_header(&self) -> usize {
+        let length = match self.packet[0] >> 4 {
+            IPV4 => (usize::from(self.packet[0] & 0x0f) * 4).max(IPV4_MIN_HEADER),
+            _ => IPV6_HEADER,
+        };
+        length.min(self.packet.len())
     }
 
     fn payload(&self, layout: SuperLayout, range: Range<usize>) -> &[u8] {
@@ -185,12 +207,30 @@ impl SuperLayout {
         ip[2..4].copy_from_slice(&to_u16(self.headers + payload).to_be_bytes());
         let identification = u16::from_be_bytes([ip[4], ip[5]]).wrapping_add(to_u16(index));
         ip[4..6].copy_from_slice(&identification.to_be_bytes());
-        ip[10..12].fill(0);
-        let checksum = !ip
-            .chunks_exact(2)
-            .fold(0, |sum, word| add_ones_complement(sum, u16::from_be_bytes([word[0], word[1]])));
-        ip[10..12].copy_from_slice(&checksum.to_be_bytes());
+        set_checksum(ip);
         old.saturating_sub(to_u16(self.ip_header))
+    }
+}
+
+/// Sets the checksum of an IPv4 header.
+fn set_checksum(ip: &mut [u8]) {
+    ip[10..12].fill(0);
+    let checksum = !ip
+        .chunks_exact(2)
+        .fold(0, |sum, word| add_ones_complement(sum, u16::from_be_bytes([word[0], word[1]])));
+    ip[10..12].copy_from_slice(&checksum.to_be_bytes());
+}
+
+/// Marks an IP header, at least 20 bytes: congestion experienced. If the sender cannot be told, nothing changes.
+fn mark(ip: &mut [u8]) {
+    let is_ipv4 = ip[0] >> 4 == IPV4;
+    let bits = if is_ipv4 { CONGESTION } else { CONGESTION << 4 };
+    if ip[1] & bits == 0 {
+        return;
+    }
+    ip[1] |= bits;
+    if is_ipv4 {
+        set_checksum(ip);
     }
 }
 
@@ -284,7 +324,7 @@ mod tests {
         let (vnet, packet) = super_packet(IPV4, 5_000);
         let frame = Frame::parse(vnet, &packet).unwrap();
         let mut scratch = [0; MAX_HEADERS];
-        assert_eq!(frame.join(0..4, &mut scratch), (vnet, &packet[..], &[][..]));
+        assert_eq!(frame.join(0..4, false, &mut scratch), (vnet, &packet[..], &[][..]));
     }
 
     #[test]
@@ -292,7 +332,7 @@ mod tests {
         let frame = frame(IPV4, 3 * 1_448);
         let flags = |range| {
             let mut scratch = [0; MAX_HEADERS];
-            frame.join(range, &mut scratch).1[IPV4_MIN_HEADER + 13]
+            frame.join(range, false, &mut scratch).1[IPV4_MIN_HEADER + 13]
         };
         assert_eq!(flags(0..1), 0x10 | TCP_CWR);
         assert_eq!(flags(1..2), 0x10);
@@ -304,10 +344,34 @@ mod tests {
     fn identification_and_sequence_wrap() {
         let frame = frame(IPV4, 3 * 1_448);
         let mut scratch = [0; MAX_HEADERS];
-        let headers = frame.join(2..3, &mut scratch).1;
+        let headers = frame.join(2..3, false, &mut scratch).1;
         assert_eq!(u16::from_be_bytes([headers[4], headers[5]]), 0);
         let sequence = u32::from_be_bytes([headers[24], headers[25], headers[26], headers[27]]);
         assert_eq!(sequence, SEQUENCE.wrapping_add(2 * 1_448));
+    }
+
+    #[test]
+    fn marks_are_for_senders_that_can_be_told() {
+        const CAPABLE: u8 = 0b10;
+        for (version, shift) in [(IPV4, 0), (IPV6, 4)] {
+            for (told, then) in [(0, 0), (CAPABLE, CONGESTION), (CONGESTION, CONGESTION)] {
+                let (vnet, mut packet) = super_packet(version, 5_000);
+                packet[1] |= told << shift;
+                let plain = VnetHeader { gso_type: GSO_NONE, ..vnet };
+                for (vnet, range) in [(vnet, 0..4), (vnet, 1..2), (plain, 0..1)] {
+                    let frame = Frame::parse(vnet, &packet).unwrap();
+                    let mut scratch = [0; MAX_HEADERS];
+                    let (_, headers, payload) = frame.join(range, true, &mut scratch);
+                    let piece = [headers, payload].concat();
+                    assert_eq!(piece[1] >> shift & CONGESTION, then, "IPv{version}, {told}");
+                    let is_touched = then != told;
+                    assert!(
+                        version == IPV6 || !is_touched || same_sum(sum(&piece[..IPV4_MIN_HEADER]), u16::MAX)
+                    );
+                    assert!(piece.ends_with(&packet[packet.len() - 10..]) || piece.len() < packet.len());
+                }
+            }
+        }
     }
 
     #[test]
@@ -327,6 +391,7 @@ mod tests {
             v6: bool,
             payload in 1_usize..60_000,
             cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..6),
+            marked: bool,
         ) {
             let version = if v6 { IPV6 } else { IPV4 };
             let ip_header = if v6 { IPV6_HEADER } else { IPV4_MIN_HEADER };
@@ -339,7 +404,7 @@ mod tests {
             let mut carried = Vec::new();
             for edge in edges.windows(2) {
                 let mut scratch = [0; MAX_HEADERS];
-                let (out, headers, body) = frame.join(edge[0]..edge[1], &mut scratch);
+                let (out, headers, body) = frame.join(edge[0]..edge[1], marked, &mut scratch);
                 let piece = [headers, body].concat();
                 let tcp_len = to_u16(piece.len() - ip_header);
                 if v6 {
@@ -370,7 +435,7 @@ mod tests {
                 let mut scratch = [0; MAX_HEADERS];
                 for index in 0..frame.wire_packets().min(300) {
                     prop_assert!(frame.wire_len(index) <= packet.len());
-                    let _ = frame.join(index..index + 1, &mut scratch);
+                    let _ = frame.join(index..index + 1, index % 2 == 0, &mut scratch);
                 }
             }
         }

@@ -163,6 +163,9 @@ pub struct PathSpec {
     /// Uses a token bucket of the queue's size instead of a queue, in each direction: it drops excess packets and
     /// delays none.
     pub policer: bool,
+    /// Marks packets that wait longer than this in the link's queue, in each direction, if their sender can be told (ECN); `None`:
+    /// none.
+    pub mark: Option<Nanos>,
     /// Random loss, each direction.
     pub loss: Loss,
     /// Largest deviation of the delay, both ways, in each direction; packets stay in order.
@@ -200,6 +203,7 @@ impl Default for PathSpec {
             rtt: Nanos(0),
             queue: None,
             policer: false,
+            mark: None,
             loss: Loss::None,
             jitter: Nanos(0),
             reorder: false,
@@ -316,6 +320,7 @@ impl PathSpec {
             reorder: self.reorder,
             queue: self.queue_limit()?,
             policer: self.policer,
+            mark: self.mark,
             loss: self.loss,
             overhead: ETHERNET_HEADER,
             trace: self.trace.clone(),

@@ -79,6 +79,9 @@ pub struct DirectionConfig {
     /// Replaces the queue by a token bucket: the rate fills it, `queue` is its depth in bytes. A packet that finds its
     /// tokens passes at once, any other is dropped.
     pub policer: bool,
+    /// Marks packets that wait in the queue longer than this (congestion experienced, RFC 3168), as the step threshold of an
+    /// active queue management does; `None`: none is marked.
+    pub mark: Option<Nanos>,
     /// Random loss.
     pub loss: Loss,
     /// Bytes that a packet takes on the wire beyond its IP length.
@@ -98,6 +101,7 @@ impl Default for DirectionConfig {
             reorder: false,
             queue: QueueLimit::Unlimited,
             policer: false,
+            mark: None,
             loss: Loss::None,
             overhead: ETHERNET_HEADER,
             trace: None,
@@ -123,6 +127,9 @@ pub enum ConfigError {
     /// A policer without a depth in bytes, or without a rate that fills its bucket.
     #[error("link policer: give a rate, and the depth of its bucket in bytes")]
     PolicerWithoutBucket,
+    /// A threshold for marks where nothing waits.
+    #[error("link mark: packets wait in a queue only; give a rate, and no policer")]
+    MarkWithoutQueue,
     /// A queue of no packets.
     #[error("link queue: 0 packets; at least 1 is needed")]
     ZeroPackets,
@@ -197,6 +204,9 @@ impl DirectionConfig {
         let packet = u64::from(MTU) + u64::from(self.overhead);
         if self.policer && !(self.is_limited() && matches!(self.queue, QueueLimit::Bytes(_))) {
             return Err(ConfigError::PolicerWithoutBucket);
+        }
+        if self.mark.is_some() && (self.policer || !self.is_limited()) {
+            return Err(ConfigError::MarkWithoutQueue);
         }
         match self.queue {
             QueueLimit::Bytes(limit) if limit < packet => {
@@ -279,6 +289,16 @@ mod tests {
             (
                 DirectionConfig { policer: true, queue: QueueLimit::Packets(9), ..limited() },
                 "depth of its bucket in bytes",
+            ),
+            (DirectionConfig { mark: Some(second), rate: None, ..limited() }, "wait in a queue only"),
+            (
+                DirectionConfig {
+                    mark: Some(second),
+                    policer: true,
+                    queue: QueueLimit::Bytes(9_000),
+                    ..limited()
+                },
+                "wait in a queue only",
             ),
             (DirectionConfig { loss: Loss::Uniform { probability: 1.1 }, ..limited() }, "probability is 1.1"),
             (DirectionConfig { loss: Loss::Uniform { probability: f64::NAN }, ..limited() }, "NaN"),

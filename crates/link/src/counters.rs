@@ -24,6 +24,8 @@ pub struct Counters {
     pub drops_random_packets: u64,
     /// Their bytes.
     pub drops_random_bytes: u64,
+    /// Packets that waited longer than the threshold for marks, of those not dropped.
+    pub marked_packets: u64,
     /// Packets in the queue, the one in service included.
     pub queued_packets: u64,
     /// Their bytes, the packet in service counted whole.
@@ -62,7 +64,7 @@ pub struct Counters {
 }
 
 impl Counters {
-    pub(crate) fn read(server: &Server, offered: Tally, drops_random: Tally) -> Self {
+    pub(crate) fn read(server: &Server, offered: Tally, drops_random: Tally, marked_packets: u64) -> Self {
         let (own, cross) = (server.passage(Owner::Own), server.passage(Owner::Cross));
         let occupancy = server.occupancy();
         Self {
@@ -74,6 +76,7 @@ impl Counters {
             drops_queue_bytes: own.dropped.bytes,
             drops_random_packets: drops_random.packets,
             drops_random_bytes: drops_random.bytes,
+            marked_packets,
             queued_packets: own.queued.packets,
             queued_bytes: own.queued.bytes,
             queue_mean_bytes: occupancy.mean(),

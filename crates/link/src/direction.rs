@@ -1,7 +1,8 @@
 //! One direction of a path, and the fate of each packet that enters it.
 //!
 //! In this order: random loss, then the DropTail queue before the tight link, then the link's rate, then delay and
-//! jitter. Cross traffic joins at the queue; random loss does not touch it.
+//! jitter. A packet that waits in the queue for longer than a threshold is marked (ECN). Cross traffic joins at the queue;
+//! random loss does not touch it.
 //!
 //! Everything is decided when a packet is offered, so the caller needs no timer to drive the link: it offers the
 //! packet, gets the time of delivery, and keeps the packet until then. Time is an argument: the same code runs in
@@ -32,6 +33,12 @@ pub enum Cause {
 pub enum Fate {
     /// It arrives at the far end at this time.
     Deliver {
+        /// When, on the link's clock.
+        at: Nanos,
+    },
+    /// It arrives at this time, and has waited longer than [`DirectionConfig::mark`]. If its sender can be told of congestion,
+    /// it arrives with the mark.
+    DeliverMarked {
         /// When, on the link's clock.
         at: Nanos,
     },
@@ -68,8 +75,11 @@ pub struct Direction {
     jitter_random: Random,
     reorder: bool,
     overhead: u64,
+    /// Wait beyond which packets are marked.
+    mark: Option<u64>,
     last_delivery: u64,
     offered: Tally,
+    marked: u64,
     drops_random: Tally,
 }
 
@@ -90,8 +100,10 @@ impl Direction {
             jitter_random,
             reorder: config.reorder,
             overhead: u64::from(config.overhead),
+            mark: config.mark.map(|mark| mark.0),
             last_delivery: 0,
             offered: Tally::default(),
+            marked: 0,
             drops_random: Tally::default(),
         })
     }
@@ -108,6 +120,7 @@ impl Direction {
         let Some(departure) = self.server.admit(wire, Owner::Own) else {
             return Fate::Drop(Cause::Queue);
         };
+        let is_marked = self.mark.is_some_and(|mark| departure.at.saturating_sub(self.server.now()) > mark);
         let mut at = departure.at.saturating_add(departure.delay);
         if self.jitter > 0 {
             // The jitter is at most the delay, so `at` is never before the departure.
@@ -118,13 +131,17 @@ impl Direction {
             at = at.max(self.last_delivery);
             self.last_delivery = at;
         }
+        if is_marked {
+            self.marked += 1;
+            return Fate::DeliverMarked { at: Nanos(at) };
+        }
         Fate::Deliver { at: Nanos(at) }
     }
 
     /// Returns the counters up to `now`.
     pub fn counters(&mut self, now: Nanos) -> Counters {
         self.advance(now);
-        Counters::read(&self.server, self.offered, self.drops_random)
+        Counters::read(&self.server, self.offered, self.drops_random, self.marked)
     }
 
     /// Returns the wire bytes that wait before the tight link at `now`, own and cross, with the unsent part of the

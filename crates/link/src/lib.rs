@@ -1,4 +1,5 @@
-//! An emulated network path: rate, delay, DropTail queue, random loss, cross traffic, and changes of these over time.
+//! An emulated network path: rate, delay, DropTail queue, marks (ECN), random loss, cross traffic, and changes of these
+//! over time.
 //!
 //! A [`Direction`] takes each packet and returns its fate at once: dropped, or delivered at a given time. It does no
 //! I/O, has no clock (time is an argument, a lint forbids `Instant::now`) and draws its randomness from a seed, so the

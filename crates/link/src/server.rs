@@ -126,6 +126,11 @@ impl Server {
         &self.occupancy
     }
 
+    /// Returns the time to which the clock has moved, ns.
+    pub(crate) const fn now(&self) -> u64 {
+        self.now
+    }
+
     /// Returns the wire bytes not yet sent, rounded up; 0 for a policer.
     pub(crate) fn backlog_bytes(&self) -> u64 {
         if self.policer {

@@ -6,6 +6,7 @@
 
 pub mod device;
 pub mod diag;
+pub mod heap;
 pub mod info;
 pub mod limit;
 pub mod namespace;

@@ -1,11 +1,13 @@
 //! `lab run --budget`: chooses the experiments that fit into a time.
 //!
 //! The shortest are chosen first, so that as many questions as possible get an answer; they run in their usual order.
-//! The time of each is its own estimate. Repeated runs take longer, so the clock is checked again before each start.
+//! The time of each is its own estimate; the emulator is judged before them. Repeated runs take longer, so the clock is
+//! checked again before each start.
 
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
+use bufwise_lab::check::BEFORE_SECONDS;
 use bufwise_lab::experiments::Experiment;
 use bufwise_units::Nanos;
 
@@ -52,13 +54,14 @@ impl Rest {
     ) -> Result<Self, Failure> {
         let Some(Budget(budget)) = budget else { return Ok(Self { ends: None }) };
         let times: Vec<u32> = experiments.iter().map(&seconds).collect();
-        let chosen = chosen(&times, budget.as_secs());
+        let chosen = chosen(&times, budget.as_secs().saturating_sub(BEFORE_SECONDS));
         let line = |one: &Experiment| format!("{} ({})", one.id, duration(seconds(one)));
         if let (Some(shortest), false) =
             (experiments.iter().min_by_key(|one| seconds(one)), chosen.contains(&true))
         {
             return Err(Failure::usage(format!(
-                "--budget: nothing fits: the shortest is {}; give more, or --quick, or a smaller --repeat",
+                "--budget: nothing fits: the emulator is judged for {BEFORE_SECONDS} s, and the shortest is {}; give more, or \
+                 --quick, or a smaller --repeat",
                 line(shortest)
             )));
         }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use bufwise_lab::check::{self, CheckReport};
 use bufwise_lab::document::{self, Ask};
 use bufwise_lab::experiments::{
     Experiment, ExperimentResult, Options, Reported, SAMPLES, Samples, Shard, catalogue, file_name, finished,
@@ -83,6 +84,9 @@ pub(super) fn duration(seconds: u32) -> String {
 /// A paper's figures stand beside: reproduced, partly, not reproduced, no longer true (it rests on kernels as they were), or none
 /// where no run was valid. This verdict is no target, and does not change the exit status.
 ///
+/// Before the first run the emulator is judged for some six seconds, by a few rows of `bufwise lab check`. If it fails, a warning
+/// says so, and the experiments run all the same.
+///
 /// A file FILE.toml describes an experiment of your own (`bufwise lab show ID` prints one); its expectations are targets.
 ///
 /// Six surveys run only by name: fit-grid, fit-harm, pair-harm, sobas-queues, head-to-head (hours) and probe-grid (half an hour). With
@@ -150,6 +154,7 @@ impl RunArgs {
         if let Some(out) = &self.out {
             fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
         }
+        let emulator = if experiments.is_empty() { None } else { judge_emulator()? };
         let mut bar = Bar::new(experiments.iter().map(seconds).fold(0, u32::saturating_add));
         for experiment in &experiments {
             if !rest.allows(seconds(experiment)) {
@@ -163,6 +168,7 @@ impl RunArgs {
             bar.begins(seconds(experiment));
             let mut result = run(experiment, &options, |line| bar.line(line))
                 .map_err(|error| Failure::new(error.exit_status(), error))?;
+            result.ran.iter_mut().for_each(|ran| ran.emulator.clone_from(&emulator));
             result.shard = self.shard;
             result.cases_in_all = self.shard.and_then(|_| cases.get(experiment.id).copied());
             result.file = files.get(experiment.id).cloned();
@@ -216,7 +222,10 @@ impl RunArgs {
         }
         let (files, ids): (Vec<&String>, Vec<&String>) = self.ids.iter().partition(|id| file::is_file(id));
         let mut experiments = named(&ids)?;
-        let own = files.iter().map(|path| file::read(Path::new(path))).collect::<Result<Vec<_>, _>>()?;
+        // A name that this machine lacks must not end the call after minutes.
+        let policies = file::POLICIES.on_this_machine();
+        let own = files.iter().map(|path| file::read(Path::new(path), &policies));
+        let own = own.collect::<Result<Vec<_>, _>>()?;
         for (index, experiment) in own.iter().enumerate() {
             let others = experiments.iter().chain(&own[..index]);
             if others.map(|other| other.id).any(|id| id == experiment.id) {
@@ -253,6 +262,25 @@ struct Chosen {
     experiments: Vec<Experiment>,
     /// The files as the call names them, by their experiments' names.
     files: HashMap<&'static str, String>,
+}
+
+/// Judges the emulator before the first run, and prints the outcome in a line; `None`: a program of the check failed, which
+/// the experiments may not need.
+fn judge_emulator() -> Result<Option<CheckReport>, Failure> {
+    match check::before_runs() {
+        Ok(report) => {
+            let doubt =
+                "; results may show this machine instead of the paths: run them again when it is idle";
+            let doubt = if report.passed { "" } else { doubt };
+            output::note(&format!("the emulator before: {}{doubt}\n", report.in_short()));
+            Ok(Some(report))
+        }
+        Err(error) if error.spares_runs() => {
+            output::note(&format!("the emulator was not judged before the runs: {error}\n"));
+            Ok(None)
+        }
+        Err(error) => Err(Failure::new(error.exit_status(), error)),
+    }
 }
 
 /// Writes `value` as JSON into a file that the next call may read: as a whole or not at all.

@@ -85,6 +85,8 @@ impl Page {
         self.gauge("bufwise_paused", paused, snapshot.paused.into());
         let gathered = "Time that the daemon took to gather these figures.";
         self.gauge("bufwise_gathering_seconds", gathered, snapshot.gathered_s);
+        let history = "Memory of the daemon's history of the last hour.";
+        self.gauge("bufwise_history_bytes", history, snapshot.history_bytes as f64);
     }
 
     fn connections(&mut self, snapshot: &Snapshot) {

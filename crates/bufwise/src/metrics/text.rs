@@ -162,6 +162,7 @@ pub(super) mod tests {
             counts: Counts { send_buffers: 8, refused_sizes: 9, ..Counts::default() },
             distributions,
             engine: Some(EngineCost { seconds: 0.25, runs: 10 }),
+            history_bytes: 21,
             gathered_s: 0.002,
         }
     }
@@ -186,6 +187,9 @@ bufwise_paused 1
 # TYPE bufwise_gathering_seconds gauge
 # UNIT bufwise_gathering_seconds seconds
 bufwise_gathering_seconds 0.002
+# TYPE bufwise_history_bytes gauge
+# UNIT bufwise_history_bytes bytes
+bufwise_history_bytes 21
 # TYPE bufwise_connections gauge
 bufwise_connections{direction="send",policy="a\"b\\c\nd",limited_by="path"} 1
 # TYPE bufwise_queued_connections gauge

@@ -14,7 +14,7 @@ const WHOLE: Duration = Duration::from_secs(10);
 const QUIET: Duration = Duration::from_secs(3);
 /// Duration of the first echoes: timeouts depend on the round trip.
 const FIRST: Duration = Duration::from_millis(300);
-/// Duration of the echoes in a short measurement.
+/// Duration of the echoes in a repeated measurement.
 const SHORT: Duration = Duration::from_secs(1);
 /// Shortest interval between echoes; it is longer if they would take more than a hundredth of the capacity.
 const INTERVAL: Duration = Duration::from_millis(20);
@@ -26,7 +26,9 @@ const ECHO_BITS: u64 = 148 * 8;
 pub(super) enum Depth {
     /// Everything, in ten seconds.
     Full,
-    /// Round trip and capacity.
+    /// Everything, with a second of echoes.
+    Repeated,
+    /// Round trip and capacity, with a second of echoes.
     Short,
 }
 
@@ -46,8 +48,10 @@ pub(super) fn measure(mut client: PathClient, depth: Depth) -> io::Result<Report
     for (way, found) in [(Way::Here, &mut here), (Way::There, &mut there)] {
         found.capacity = client.capacity(way, deadline)?.map(Into::into);
     }
-    if depth == Depth::Full {
-        let half = start + (deadline - start) / 2;
+    if depth != Depth::Short {
+        // On a long path the capacity takes seconds; each way gets half of the rest.
+        let now = Instant::now();
+        let half = now + deadline.saturating_duration_since(now) / 2;
         for (way, found, deadline) in [(Way::Here, &mut here, half), (Way::There, &mut there, deadline)] {
             let Some(capacity) = found.capacity else { continue };
             let left = client.available(way, BitRate(capacity.middle_bps), deadline)?;
@@ -62,7 +66,7 @@ pub(super) fn measure(mut client: PathClient, depth: Depth) -> io::Result<Report
     });
     let quiet = match depth {
         Depth::Full => (start + WHOLE).saturating_duration_since(Instant::now()).max(SHORT),
-        Depth::Short => SHORT,
+        Depth::Repeated | Depth::Short => SHORT,
     };
     let echoed = client.echoes(interval, quiet)?;
     let (sent, received) = client.moved();

@@ -118,7 +118,8 @@ fn hear(tcp: &TcpStream, host: &str, least: Micros, asked: &mut Asked) -> Result
         Asked::Page => {
             format!("GET / HTTP/1.0\r\nHost: {host}\r\nUser-Agent: bufwise-probe\r\n\r\n").into_bytes()
         }
-        _ => ClientTls::new(&Trust::Anyone)?.hello(host)?,
+        // TLS knows no scope of a link-local address (fe80::1%eth0).
+        _ => ClientTls::new(&Trust::Anyone)?.hello(host.split('%').next().unwrap_or(host))?,
     };
     let mut tcp = tcp;
     // If the peer has closed the connection there is no answer, and the measurement shows that.

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::Write;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use bufwise_mover::probe::Estimate;
@@ -16,6 +17,8 @@ use crate::output;
 
 /// Quartiles further apart than this share of the median are written as a range.
 const WIDE: f64 = 0.05;
+/// Remark on a port that is not bufwise's.
+const UNKNOWN: &str = "Loss, available bandwidth and the way there cannot be known without `bufwise probe --serve` at that end.";
 
 /// How the values were measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -71,6 +74,17 @@ pub(super) struct Direction {
     pub(super) bdp_bytes: Option<u64>,
     /// This host's part: its receive buffers for incoming data, its send buffers for outgoing data.
     pub(super) buffers: Option<Maximum>,
+}
+
+impl Direction {
+    /// Returns the first quantity that the trains did not show; `None` if they showed all.
+    fn unknown(&self) -> Option<&'static str> {
+        match (self.capacity, self.available, self.carried_bps) {
+            (None, ..) => Some("capacity"),
+            (_, None, None) => Some("available bandwidth"),
+            _ => None,
+        }
+    }
 }
 
 /// Round-trip times.
@@ -137,6 +151,16 @@ impl Report {
         }
     }
 
+    /// Returns for how long this measurement alone occupied the tight link, on the way on which that was longer.
+    pub(super) fn load(&self) -> Duration {
+        let ways = [(&self.here, self.received_bytes), (&self.there, self.sent_bytes)];
+        let seconds = ways.into_iter().filter_map(|(way, bytes)| {
+            let capacity = way.capacity?.middle_bps.max(1);
+            Some(bytes? as f64 * 8.0 / capacity as f64)
+        });
+        Duration::from_secs_f64(seconds.fold(0.0, f64::max))
+    }
+
     /// Returns the report as text.
     pub(super) fn to_text(&self) -> String {
         let (what, moved) = match (self.method, self.sent_bytes, self.received_bytes) {
@@ -146,8 +170,12 @@ impl Report {
             _ => ("a port of TCP", String::new()),
         };
         let mut sentences = vec![self.round_trip_sentence(), self.loss_sentence()];
-        sentences.extend(way_sentences("From there to here", &self.here));
-        sentences.extend(way_sentences("From here to there", &self.there));
+        for (name, way) in [("From there to here", &self.here), ("From here to there", &self.there)] {
+            sentences.extend(way_sentences(name, way));
+            if let (Method::Bufwise, Some(unknown)) = (self.method, way.unknown()) {
+                sentences.push(format!("{name} the trains did not show the {unknown}."));
+            }
+        }
         sentences.extend(self.remarks.iter().cloned());
         sentences.push(self.advice());
         let body: String = sentences.iter().map(|sentence| format!("  {sentence}\n")).collect();
@@ -174,9 +202,7 @@ impl Report {
                 Some(0) | None => String::new(),
                 Some(times) => format!(" The first packet of {times} connections had to be repeated."),
             };
-            return format!(
-                "Loss, available bandwidth and the way there cannot be known without `bufwise probe --serve` at that end.{repeated}"
-            );
+            return format!("{UNKNOWN}{repeated}");
         };
         match lost_there + lost_here + lost_unknown {
             0 => format!("None of {probes} probes was lost."),
@@ -243,6 +269,8 @@ pub(super) struct Lines {
     json: Option<File>,
     json_to_stdout: bool,
     any: bool,
+    /// The last remark that was written beside the columns.
+    remark: Option<&'static str>,
 }
 
 impl Lines {
@@ -250,10 +278,14 @@ impl Lines {
         let json_to_stdout = json.as_deref().is_some_and(output::is_stdout);
         let open =
             |path: PathBuf| File::create(&path).with_context(|| format!("cannot write {}", path.display()));
-        Ok(Self { json: json.filter(|_| !json_to_stdout).map(open).transpose()?, json_to_stdout, any: false })
+        let json = json.filter(|_| !json_to_stdout).map(open).transpose()?;
+        Ok(Self { json, json_to_stdout, any: false, remark: None })
     }
 
-    pub(super) fn report(&mut self, report: &Report) -> Result<()> {
+    /// Writes one measurement, which left out the available bandwidth for the given reason, if for any.
+    pub(super) fn report(&mut self, mut report: Report, left_out: Option<&'static str>) -> Result<()> {
+        let left_out = if report.method == Method::Port { Some(UNKNOWN) } else { left_out };
+        report.remarks.extend(left_out.map(str::to_owned));
         let now = Local::now();
         let json = serde_json::json!({ "time": now.to_rfc3339(), "report": report });
         if self.json_to_stdout {
@@ -263,25 +295,52 @@ impl Lines {
             writeln!(file, "{json}").context("cannot write the report")?;
         }
         if !std::mem::replace(&mut self.any, true) {
-            output::line("TIME      CAPACITY HERE  CAPACITY THERE    RTT  LEAST       BDP\n")?;
+            output::line(&columns(HEADINGS))?;
         }
-        output::line(&format!("{}  {}\n", now.format("%H:%M:%S"), row(report)))
+        output::line(&row(&now.format("%H:%M:%S").to_string(), &report))?;
+        match left_out.filter(|_| self.remark != left_out) {
+            Some(remark) => {
+                self.remark = left_out;
+                output::line(&format!("          {remark}\n"))
+            }
+            None => Ok(()),
+        }
     }
 }
 
+const HEADINGS: [&str; 8] =
+    ["TIME", "CAPACITY HERE", "AVAILABLE HERE", "CAPACITY THERE", "AVAILABLE THERE", "RTT", "LEAST", "BDP"];
+
+fn columns(cells: [&str; 8]) -> String {
+    let [at, here, left_here, there, left_there, mean, least, bdp] = cells;
+    format!(
+        "{at:8}  {here:>13}  {left_here:>15}  {there:>14}  {left_there:>15}  {mean:>7}  {least:>7}  {bdp:>8}\n"
+    )
+}
+
 /// Returns the values of one line.
-fn row(report: &Report) -> String {
+fn row(at: &str, report: &Report) -> String {
     let capacity =
         |way: &Direction| way.capacity.map_or_else(|| "-".to_owned(), |found| rate(found.middle_bps));
+    let available = |way: &Direction| match (way.available, way.carried_bps) {
+        (Some(left), _) => rate(left.middle_bps),
+        (None, Some(carried)) => format!(">= {}", rate(carried)),
+        (None, None) => "-".to_owned(),
+    };
     let (mean, least) = report
         .round_trip
         .map_or(("-".to_owned(), "-".to_owned()), |found| (time(found.mean_s), time(found.least_s)));
     let bdp = report.here.bdp_bytes.or(report.there.bdp_bytes).map_or_else(|| "-".to_owned(), size);
-    format!(
-        "{:>13}  {:>14}  {mean:>7}  {least:>7}  {bdp:>8}",
-        capacity(&report.here),
-        capacity(&report.there)
-    )
+    columns([
+        at,
+        &capacity(&report.here),
+        &available(&report.here),
+        &capacity(&report.there),
+        &available(&report.there),
+        &mean,
+        &least,
+        &bdp,
+    ])
 }
 
 #[cfg(test)]
@@ -332,7 +391,37 @@ mod tests {
         );
         assert!(text.contains("takes 500.0 KB under way (BDP), and a buffer of 1.00 MB"), "{text}");
         assert!(text.contains("1.00 MB sent, 2.00 MB received"), "{text}");
-        assert!(!text.contains("From here to there"), "{text}");
+        assert!(text.contains("From here to there the trains did not show the capacity."), "{text}");
+        let here = Direction { available: None, ..report().here };
+        let text = Report { here, ..report() }.to_text();
+        let unknown = "From there to here the trains did not show the available bandwidth.";
+        assert!(text.contains(unknown), "{text}");
+    }
+
+    #[test]
+    fn a_line_has_both_ways_under_their_headings() {
+        let capacity = Some(figure(9, 9, 9));
+        let there = Direction { capacity, carried_bps: Some(8_900_000), ..Direction::default() };
+        let lines = [
+            columns(HEADINGS),
+            row("12:00:00", &Report { there, ..report() }),
+            row("12:00:20", &Report::default()),
+        ];
+        let expected = "\
+TIME      CAPACITY HERE   AVAILABLE HERE  CAPACITY THERE  AVAILABLE THERE      RTT    LEAST       BDP
+12:00:00   100.0 Mbit/s      50.0 Mbit/s      9.0 Mbit/s    >= 8.9 Mbit/s  42.0 ms  40.0 ms  500.0 KB
+12:00:20              -                -               -                -        -        -         -
+";
+        assert_eq!(lines.concat(), expected);
+    }
+
+    #[test]
+    fn the_load_is_that_of_the_way_which_was_longer_busy() {
+        let there = Direction { capacity: Some(figure(4, 4, 4)), ..Direction::default() };
+        // 1 MB at 4 Mbit/s take 2 s, 2 MB at 100 Mbit/s 0.16 s.
+        assert_eq!(Report { there, ..report() }.load(), Duration::from_secs(2));
+        assert_eq!(report().load(), Duration::from_millis(160));
+        assert_eq!(Report::default().load(), Duration::ZERO);
     }
 
     #[test]

@@ -100,7 +100,7 @@ impl Report {
         notes: Vec<String>,
     ) -> Self {
         let mut connections: Vec<ConnectionReport> =
-            histories.kept.values().map(|history| connection(plan, history)).collect();
+            histories.kept.values().map(|history| connection(plan, engine, history)).collect();
         let sum = histories.sum();
         let all = sum.connections();
         if all > LISTED as u64 {
@@ -135,7 +135,7 @@ impl Report {
     }
 }
 
-fn connection(plan: &Plan, history: &History) -> ConnectionReport {
+fn connection(plan: &Plan, engine: Kind, history: &History) -> ConnectionReport {
     let flow = &history.last;
     let sample = &flow.sample;
     let seconds = history.time().as_secs_f64();
@@ -163,22 +163,43 @@ fn connection(plan: &Plan, history: &History) -> ConnectionReport {
             application_set_receive_buffer: flow.owned.receive,
         },
         buffers: history.points.clone(),
-        advice: advice(plan, history, &tuned, seconds, goodput_bps),
+        advice: advice(plan, engine, history, &tuned, seconds, goodput_bps),
     }
 }
 
-fn advice(plan: &Plan, history: &History, tuned: &Tuned, seconds: f64, goodput_bps: u64) -> String {
-    let History { last: flow, .. } = history;
-    let sizer = |owned: bool, policy: PolicyKind| match policy {
+fn sizer(owned: bool, policy: PolicyKind) -> Sizer {
+    match policy {
         _ if owned => Sizer::Application,
         PolicyKind::Kernel => Sizer::Kernel,
         PolicyKind::Sobas | PolicyKind::SobasPublished | PolicyKind::Fit => Sizer::Sobas,
         _ => Sizer::Policy,
-    };
+    }
+}
+
+/// As [`sizer`], for the send buffer: without privilege it stays autotuned where its size is not settable. Only a rate
+/// that keeps the connection to its share of the memory is then the policy's.
+fn send_sizer(owned: bool, policy: PolicyKind, engine: Kind, tuned: &Tuned) -> Sizer {
+    let is_shared = tuned.rate_bound_bps.is_some() && tuned.roof().is_none();
+    let is_autotuned = engine == Kind::User && tuned.send_buffer_bytes.is_none() && !is_shared;
+    match sizer(owned, policy) {
+        Sizer::Sobas | Sizer::Policy if is_autotuned => Sizer::Unprivileged,
+        sizer => sizer,
+    }
+}
+
+fn advice(
+    plan: &Plan,
+    engine: Kind,
+    history: &History,
+    tuned: &Tuned,
+    seconds: f64,
+    goodput_bps: u64,
+) -> String {
+    let History { last: flow, .. } = history;
     let case = Case {
         direction: history.direction(),
         limited: history.limited().filter(|_| seconds >= TOO_SHORT_SECONDS),
-        send: sizer(flow.owned.send, plan.choice.send),
+        send: send_sizer(flow.owned.send, plan.choice.send, engine, tuned),
         receive: sizer(flow.owned.receive, plan.choice.receive),
         roof: match history.direction() {
             Direction::Send => tuned.judged(flow.sample.delivery_rate.bits_per_sec()),
@@ -354,6 +375,22 @@ mod tests {
             "bufwise set: rate at most 10.0 Mbit/s (its share of the memory)"
         );
         assert_eq!(report(Tuned::default()).tuned.to_string(), "bufwise changed nothing");
+    }
+
+    #[test]
+    fn without_privilege_a_send_buffer_that_is_not_set_is_the_hosts_unless_the_share_holds_the_rate() {
+        let of = |engine, tuned: &Tuned| send_sizer(false, PolicyKind::Fit, engine, tuned);
+        let untouched = Tuned::default();
+        assert_eq!(of(Kind::User, &untouched), Sizer::Unprivileged);
+        assert_eq!(of(Kind::Kernel, &untouched), Sizer::Sobas);
+        let sized = Tuned { send_buffer_bytes: Some(200_000), ..untouched };
+        assert_eq!(of(Kind::User, &sized), Sizer::Sobas);
+        let shared = Tuned { rate_bound_bps: Some(94_200_000), ..untouched };
+        assert_eq!(of(Kind::User, &shared), Sizer::Sobas);
+        let below_roof = Tuned { fit: Some(fit(FitPhase::Following, None)), ..shared };
+        assert_eq!(of(Kind::User, &below_roof), Sizer::Unprivileged);
+        assert_eq!(send_sizer(true, PolicyKind::Fit, Kind::User, &untouched), Sizer::Application);
+        assert_eq!(send_sizer(false, PolicyKind::Kernel, Kind::User, &untouched), Sizer::Kernel);
     }
 
     #[test]

@@ -148,6 +148,9 @@ impl Watch {
             self.connections = seen;
         } else {
             self.dump(flows.is_empty());
+            if let Some(note) = no_room(flows.len(), self.plan.max_connections) {
+                self.note(note);
+            }
         }
         if TcpMemory::now().is_some_and(|memory| memory.is_short()) {
             self.note(
@@ -231,6 +234,15 @@ impl Watch {
     }
 }
 
+/// Returns that the engine in the kernel has no room for more records, and the remedy; `None` while it has.
+fn no_room(records: usize, most: u32) -> Option<String> {
+    (records >= most as usize).then(|| {
+        format!(
+            "{most} connections were tuned at a time, as many as may be: the kernel kept those beyond; raise --max-connections"
+        )
+    })
+}
+
 /// Waits for requests or for the end of the command, at most `wait`; returns whether there are requests.
 fn wait_for(requests: Option<BorrowedFd<'_>>, end: BorrowedFd<'_>, wait: Duration) -> Result<bool> {
     // ppoll(), for milliseconds are too coarse for the trains that the engine in user space times.
@@ -242,4 +254,16 @@ fn wait_for(requests: Option<BorrowedFd<'_>>, end: BorrowedFd<'_>, wait: Duratio
         Err(errno) => return Err(errno).context("cannot wait for the command"),
     }
     Ok(fds.get(1).and_then(PollFd::any).unwrap_or(false))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_says_that_there_was_no_room_for_more_connections() {
+        assert_eq!(no_room(19, 20), None);
+        let note = no_room(20, 20).unwrap();
+        assert!(note.starts_with("20 connections") && note.ends_with("raise --max-connections"), "{note}");
+    }
 }

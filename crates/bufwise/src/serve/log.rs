@@ -1,7 +1,7 @@
 //! Log lines on standard error, for a terminal and for the journal.
 //!
-//! One line per event. Events that clients can cause at any rate (refused connections, ends of sessions without a
-//! password, errors) are limited to one line of each kind in ten seconds, which counts those left out.
+//! One line per event. Events that clients can cause at any rate (refused connections, logins without a password and
+//! ends of such sessions, errors) are limited to one line of each kind in ten seconds, which counts those left out.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -26,6 +26,8 @@ pub(super) struct Log {
 #[derive(Default)]
 struct State {
     refused: Told,
+    /// Logins without a password.
+    entered: Told,
     /// Ends of sessions that had not logged in with a password.
     ended: Told,
     trouble: Told,
@@ -55,6 +57,7 @@ impl State {
     fn may_speak(&mut self, event: &Event, now: Instant) -> Option<u64> {
         match event {
             Event::Refused { .. } => self.refused.may_speak(now),
+            Event::LoggedIn { is_known: false, .. } => self.entered.may_speak(now),
             Event::Ended { is_known: false, .. } => self.ended.may_speak(now),
             Event::Trouble { .. } => self.trouble.may_speak(now),
             _ => Some(0),
@@ -117,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_that_anybody_can_cause_are_a_bounded_kind_of_their_own() {
+    fn logins_and_ends_that_anybody_can_cause_are_bounded_kinds_of_their_own() {
         let (mut state, start) = (State::default(), Instant::now());
         let peer = ([198, 18, 0, 1], 1_024).into();
         let ended = |is_known| Event::Ended { peer, is_known, reason: "no login came in time".to_owned() };
@@ -128,5 +131,8 @@ mod tests {
         assert_eq!(spoken(ended(false), 1), None);
         assert_eq!([spoken(ended(true), 2), spoken(ended(true), 2)], [Some(0); 2]);
         assert_eq!(spoken(ended(false), 10), Some(1));
+        let entered = |is_known| Event::LoggedIn { peer, user: "jo".to_owned(), is_known, tls: false };
+        assert_eq!([0, 1, 10].map(|at| spoken(entered(false), at)), [Some(0), None, Some(1)]);
+        assert_eq!([spoken(entered(true), 2), spoken(entered(true), 2)], [Some(0); 2]);
     }
 }

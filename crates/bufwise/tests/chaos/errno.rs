@@ -15,7 +15,7 @@ use std::process::{Command, Output};
 use crate::seeded::{is_short, seed, steps};
 
 /// The errors that each call may return.
-const ANSWERS: [(&str, &[&str]); 36] = [
+const ANSWERS: [(&str, &[&str]); 57] = [
     ("openat", &["EMFILE", "ENOMEM", "EIO", "EINTR"]),
     ("openat2", &["EMFILE", "ENOMEM", "EIO", "EAGAIN"]),
     ("read", &["EIO", "EINTR"]),
@@ -23,8 +23,12 @@ const ANSWERS: [(&str, &[&str]); 36] = [
     ("write", &["ENOSPC", "EIO", "EINTR"]),
     ("pwrite64", &["ENOSPC", "EIO"]),
     ("splice", &["ENOSPC", "EIO", "ENOMEM", "EINTR"]),
+    ("sendfile", &["EIO", "ENOMEM", "EINTR"]),
+    // EXDEV: the file system cannot do it.
+    ("copy_file_range", &["EIO", "ENOSPC", "ENOMEM", "EXDEV"]),
     ("fsync", &["EIO", "ENOSPC"]),
     ("ftruncate", &["EIO", "ENOSPC", "EINTR"]),
+    ("chmod", &["EIO"]),
     ("fchmod", &["EIO"]),
     ("renameat", &["EIO", "ENOSPC", "ENOMEM"]),
     ("rename", &["EIO", "ENOSPC", "ENOMEM"]),
@@ -33,26 +37,47 @@ const ANSWERS: [(&str, &[&str]); 36] = [
     ("rmdir", &["EIO"]),
     ("mkdir", &["ENOSPC", "ENOMEM"]),
     ("mkdirat", &["ENOSPC", "ENOMEM"]),
+    ("readlink", &["EIO", "ENOMEM"]),
+    ("readlinkat", &["EIO", "ENOMEM"]),
     ("statx", &["EIO", "ENOMEM"]),
     ("newfstatat", &["EIO", "ENOMEM"]),
     ("getdents64", &["EIO", "ENOMEM"]),
     ("fcntl", &["EMFILE"]),
     ("bpf", &["ENOMEM", "EMFILE", "EAGAIN", "ENOSPC"]),
     ("socket", &["EMFILE", "ENOMEM"]),
+    ("socketpair", &["EMFILE", "ENOMEM"]),
     ("bind", &["ENOMEM"]),
-    ("accept4", &["EMFILE", "ENOMEM", "EAGAIN", "EINTR"]),
+    ("connect", &["EADDRNOTAVAIL", "ENETUNREACH"]),
+    ("accept4", &["EMFILE", "ENOMEM", "EAGAIN", "EINTR", "ECONNABORTED"]),
+    // A program on the cgroup may refuse an option, and the kernel needs memory to ask it.
+    ("setsockopt", &["ENOMEM", "EPERM"]),
+    // The peer has gone meanwhile.
+    ("getpeername", &["ENOTCONN"]),
+    ("shutdown", &["ENOTCONN"]),
     ("sendto", &["ENOMEM", "EINTR"]),
     ("recvfrom", &["ENOMEM", "EINTR"]),
     ("sendmsg", &["ENOMEM", "EINTR"]),
     ("recvmsg", &["ENOMEM", "EINTR"]),
     ("setns", &["ENOMEM"]),
+    // ESRCH and EBADF would say that the process or its descriptor has gone.
+    ("pidfd_open", &["EMFILE", "ENOMEM"]),
+    ("pidfd_getfd", &["EMFILE", "ENOMEM"]),
     ("clone3", &["EAGAIN", "ENOMEM"]),
     // A server with a filter on its system calls makes threads by clone().
     ("clone", &["EAGAIN", "ENOMEM"]),
+    ("wait4", &["EINTR"]),
     ("pipe2", &["EMFILE"]),
     ("eventfd2", &["EMFILE", "ENOMEM"]),
-    ("epoll_create1", &["EMFILE"]),
+    ("signalfd4", &["EMFILE", "ENOMEM"]),
+    ("epoll_create1", &["EMFILE", "ENOMEM"]),
+    ("epoll_ctl", &["ENOMEM", "ENOSPC"]),
     ("poll", &["ENOMEM", "EINTR"]),
+    ("ppoll", &["EINTR"]),
+    ("getrandom", &["EINTR"]),
+    ("landlock_create_ruleset", &["EMFILE", "ENOMEM"]),
+    ("landlock_add_rule", &["ENOMEM"]),
+    ("landlock_restrict_self", &["ENOMEM", "E2BIG"]),
+    ("seccomp", &["ENOMEM"]),
 ];
 /// Returns a stride through a list of `count` cases: a few steps spread over the whole list, and `count` steps meet
 /// each case once.
@@ -85,6 +110,10 @@ impl Case {
         let inject = format!("inject={}:error={}:when={}", self.call, self.answer, self.when);
         watched(command, &self.trace);
         command.args(["-e", &format!("trace={}", self.call), "-e", &inject]);
+    }
+
+    pub(crate) fn is_of(&self, call: &str) -> bool {
+        self.call == call
     }
 
     pub(crate) fn was_met(&self) -> bool {

@@ -1,4 +1,4 @@
-//! Failing calls of `serve` during uploads, and of `get -o`.
+//! Failing calls of `serve` during uploads, of `get -o` and of `put`.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
@@ -8,13 +8,29 @@ use std::thread;
 
 use crate::errno::{Short, each_case, watched};
 use crate::kill_serve::{check, next_server};
-use crate::run::eventually;
-use crate::scene::{PROGRAM, ended};
+use crate::scene::{PROGRAM, ended, silent};
 use crate::seeded::Random;
-use crate::uploads::{Client, Server, Uploads};
+use crate::transfer::{Transfer, Way};
+use crate::uploads::{Server, Uploads};
 
 /// Enough uploads to make each kind of call more than once.
 const UPLOADS: usize = 4;
+/// A file to which the server appends [`MORE`].
+const BEGUN: &[u8] = b"begun";
+const MORE: &[u8] = b" and more";
+
+/// Makes a directory to serve. The file to append to is in a directory of its own.
+fn served() -> tempfile::TempDir {
+    let served = tempfile::tempdir().unwrap();
+    fs::create_dir(served.path().join("more")).unwrap();
+    fs::write(served.path().join("more/file"), BEGUN).unwrap();
+    served
+}
+
+/// Appends to the file: the server first copies its beginning.
+fn append(server: &Server) -> io::Result<()> {
+    server.client()?.send("APPE more/file", MORE)
+}
 
 #[test]
 fn errno_serve() {
@@ -24,17 +40,18 @@ fn errno_serve() {
     let mut command = Command::new(&strace);
     watched(&mut command, &trace);
     command.arg(PROGRAM);
-    let served = tempfile::tempdir().unwrap();
-    let mut server = Server::launch(command, served.path()).unwrap();
+    let directory = served();
+    let mut server = Server::launch(command, directory.path()).unwrap();
     Uploads::default().go_on(server.address(), "a", &mut Random::of(0, 0), UPLOADS).unwrap();
+    append(&server).unwrap();
     server.kill();
     server.wait();
     each_case("errno_serve", Short { steps: 8, of_each_call: 1 }, &trace, |case| {
-        let served = tempfile::tempdir().unwrap();
+        let directory = served();
         let mut command = Command::new(&strace);
         case.traced(&mut command);
         command.arg(PROGRAM);
-        let mut server = match Server::launch(command, served.path()) {
+        let mut server = match Server::launch(command, directory.path()) {
             Ok(server) => server,
             Err(output) => {
                 case.must_be_sound(&output, 0);
@@ -46,53 +63,51 @@ fn errno_serve() {
             // A session may fail, and so may the next one: the failure happens in each of their threads.
             let _refused = uploads.go_on(server.address(), "a", &mut random, UPLOADS);
         }
+        let _refused = append(&server);
         assert!(server.is_running(), "{case}: the server has ended: {}", server.log());
         case.must_not_panic(&server.log());
         server.kill();
         server.wait();
+        let appended = fs::read(directory.path().join("more/file")).unwrap();
+        assert!(appended == BEGUN || appended == [BEGUN, MORE].concat(), "{case}: {appended:?}");
+        fs::remove_dir_all(directory.path().join("more")).unwrap();
         let all = [uploads];
-        check(&all, served.path());
-        next_server(&all, served.path());
+        check(&all, directory.path());
+        next_server(&all, directory.path());
+    });
+}
+
+fn errno_of_client(name: &'static str, way: Way, steps: u32) {
+    let Some(strace) = bufwise_trial::program("strace") else { return };
+    let bufwise = || Command::new(PROGRAM);
+    let mut transfer = Transfer::new(way, bufwise(), bufwise, &[]);
+    let place = tempfile::tempdir().unwrap();
+    let trace = place.path().join("trace");
+    let mut command = Command::new(&strace);
+    watched(&mut command, &trace);
+    command.arg(PROGRAM);
+    assert!(ended(silent(&mut transfer.command(command, &[]))).status.success());
+    each_case(name, Short { steps, of_each_call: 4 }, &trace, |case| {
+        transfer.prepare(None);
+        let mut command = Command::new(&strace);
+        case.traced(&mut command);
+        command.arg(PROGRAM);
+        let output = ended(silent(&mut transfer.command(command, &[])));
+        if case.must_be_sound(&output, 0) {
+            transfer.must_be_whole(case);
+        }
+        transfer.check(case, None, false);
     });
 }
 
 #[test]
 fn errno_get() {
-    let Some(strace) = bufwise_trial::program("strace") else { return };
-    let served = tempfile::tempdir().unwrap();
-    let server = Server::start(served.path());
-    let bytes: Vec<u8> = (0..500_000_u32).map(|at| (at.wrapping_mul(2_654_435_769) >> 24) as u8).collect();
-    fs::write(served.path().join("file"), &bytes).unwrap();
-    let url = format!("ftp://{}/file", server.address());
-    let place = tempfile::tempdir().unwrap();
-    let (trace, target) = (place.path().join("trace"), place.path().join("downloads/file"));
-    let get = |command: &mut Command| {
-        let _first = fs::remove_dir_all(target.parent().unwrap());
-        fs::create_dir(target.parent().unwrap()).unwrap();
-        command.args([PROGRAM, "get", &url, "--retries", "0", "-o"]).arg(&target);
-        ended(crate::scene::silent(command))
-    };
-    let mut command = Command::new(&strace);
-    watched(&mut command, &trace);
-    assert!(get(&mut command).status.success());
-    each_case("errno_get", Short { steps: 20, of_each_call: 4 }, &trace, |case| {
-        let mut command = Command::new(&strace);
-        case.traced(&mut command);
-        let output = get(&mut command);
-        let is_well = case.must_be_sound(&output, 0);
-        let got = fs::read(&target).ok();
-        assert!(
-            got.as_ref() == Some(&bytes) || (!is_well && got.is_none()),
-            "{case}: {:?} bytes",
-            got.map(|got| got.len())
-        );
-        let mut again = Command::new("env");
-        again.args([PROGRAM, "get", &url, "--retries", "0", "-o"]).arg(&target);
-        assert!(ended(crate::scene::silent(&mut again)).status.success(), "{case}: the next download fails");
-        assert!(fs::read(&target).unwrap() == bytes);
-        assert_eq!(fs::read_dir(target.parent().unwrap()).unwrap().count(), 1, "{case}: a part is left");
-    });
-    eventually("the server answers still", || Client::connect(server.address()).is_ok());
+    errno_of_client("errno_get", Way::Get, 20);
+}
+
+#[test]
+fn errno_put() {
+    errno_of_client("errno_put", Way::Put, 10);
 }
 
 /// Starts a server, for one session, that reports success before it sends any data. It ends with the process.
@@ -135,7 +150,7 @@ fn a_download_ends_though_no_thread_of_it_can_be_woken() {
     command.args(["-e", "trace=write", "-e", "inject=write:error=ENOSPC"]);
     // The rate limit makes the data arrive after the reply.
     command.args([PROGRAM, "get", &url, "--quiet", "--limit-rate", "8mbit", "-o"]).arg(&target);
-    let output = ended(crate::scene::silent(&mut command));
+    let output = ended(silent(&mut command));
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(fs::read(&target).unwrap() == content);
     assert!(fs::read_to_string(&trace).unwrap().contains("(INJECTED)"), "no thread was woken by a write");
@@ -155,7 +170,7 @@ fn a_download_for_which_no_thread_is_left_fails_in_a_line() {
             .args(["-e", "trace=clone3", "-e", "inject=clone3:error=EAGAIN:when=2+", PROGRAM])
             .args(options);
         command.arg(format!("ftp://{}/{path}", server.address())).arg("-o").arg(place.path().join("got"));
-        let output = ended(crate::scene::silent(&mut command));
+        let output = ended(silent(&mut command));
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{options:?}: {said}");
         assert!(

@@ -1,14 +1,16 @@
-//! Loss of power: an upload that `serve` has answered with 226 is on the disk, whole and under its name.
+//! Loss of power: an upload that `serve` has answered with 226 is on the disk, whole and under its name, and so is a
+//! download once `get` has ended.
 //!
-//! strace records the order of the server's calls. If power fails at any point of that order, the worst disk holds only
+//! strace records the order of the calls. If power fails at any point of that order, the worst disk holds only
 //! the contents synchronised before, and any subset of the names. Therefore the contents must be synchronised before a
-//! name refers to them, and the directory of the name before the reply.
+//! name refers to them, and the directory of the name before the reply, or the end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
-use crate::scene::PROGRAM;
+use crate::scene::{PROGRAM, ended, silent};
 use crate::uploads::Server;
 
 const CALLS: &str =
@@ -26,6 +28,15 @@ struct Disk {
 }
 
 impl Disk {
+    /// Applies the calls of a program to an empty disk.
+    fn after(trace: &Path) -> Self {
+        let mut disk = Self::default();
+        for (call, rest) in calls(&fs::read_to_string(trace).unwrap()) {
+            disk.replay(&call, &rest);
+        }
+        disk
+    }
+
     /// Applies a successful call.
     fn replay(&mut self, call: &str, rest: &str) {
         let paths: Vec<&str> =
@@ -61,6 +72,13 @@ impl Disk {
     }
 }
 
+/// Returns a command that runs the program, to which arguments are added, and records its calls.
+fn recorded(strace: &Path, trace: &Path) -> Command {
+    let mut command = Command::new(strace);
+    command.args(["-f", "-y", "-qq", "-s", "64", "-e", CALLS, "-o"]).arg(trace).arg(PROGRAM);
+    command
+}
+
 /// Returns the calls in the order of their ends: the name of the call, the rest of the line.
 fn calls(trace: &str) -> Vec<(String, String)> {
     let (mut begun, mut all) = (BTreeMap::new(), Vec::new());
@@ -88,9 +106,7 @@ fn power_lost_at_any_call_loses_no_upload_that_was_answered() {
     let Some(strace) = bufwise_trial::program("strace") else { return };
     let (served, place) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let trace = place.path().join("trace");
-    let mut command = Command::new(strace);
-    command.args(["-f", "-y", "-qq", "-s", "64", "-e", CALLS, "-o"]).arg(&trace).arg(PROGRAM);
-    let mut server = Server::launch(command, served.path()).expect("the server starts");
+    let mut server = Server::launch(recorded(&strace, &trace), served.path()).expect("the server starts");
     let mut client = server.client().unwrap();
     let bytes = vec![7; 300_000];
     client.store("new", &bytes).unwrap();
@@ -103,9 +119,21 @@ fn power_lost_at_any_call_loses_no_upload_that_was_answered() {
     client.store("empty", b"").unwrap();
     server.kill();
     server.wait();
-    let mut disk = Disk::default();
-    for (call, rest) in calls(&fs::read_to_string(&trace).unwrap()) {
-        disk.replay(&call, &rest);
-    }
+    let disk = Disk::after(&trace);
     assert_eq!((disk.renamed, disk.answered), (6, 6));
+}
+
+#[test]
+fn power_lost_at_any_call_loses_no_download_that_has_ended() {
+    let Some(strace) = bufwise_trial::program("strace") else { return };
+    let (served, place) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    fs::write(served.path().join("file"), vec![7; 300_000]).unwrap();
+    let server = Server::start(served.path());
+    let trace = place.path().join("trace");
+    let mut command = recorded(&strace, &trace);
+    command.args(["get", &format!("ftp://{}/file", server.address()), "-o"]).arg(place.path().join("file"));
+    assert!(ended(silent(&mut command)).status.success());
+    let disk = Disk::after(&trace);
+    assert_eq!(disk.renamed, 1);
+    assert!(disk.unsettled.is_empty(), "{:?} may be lost", disk.unsettled);
 }

@@ -166,7 +166,8 @@ fn walk(group: &Path, found: &mut BTreeSet<String>) {
     }
 }
 
-fn names(directory: &Path) -> BTreeSet<String> {
+/// Names in a directory; none if it does not exist.
+pub(crate) fn names(directory: &Path) -> BTreeSet<String> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }

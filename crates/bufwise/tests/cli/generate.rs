@@ -43,6 +43,12 @@ fn every_visible_command_has_its_manual_page() {
     let written = fs::read_dir(directory.path().join("man")).unwrap().count();
     assert_eq!(written, names.len(), "no page of a hidden command");
     assert!(page(directory.path(), "bufwise-run").contains(".SH EXAMPLES\n"));
+    for (name, description) in
+        [("bufwise-run", "The command and its descendants run"), ("bufwise-lab-path", "Host A (198.18.0.1")]
+    {
+        let page = page(directory.path(), name);
+        assert!(page.contains(description), "{name} has the whole description: {page}");
+    }
 }
 
 #[test]

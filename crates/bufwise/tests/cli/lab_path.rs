@@ -138,6 +138,21 @@ fn root_random_loss_is_counted_apart_from_drops() {
 }
 
 #[test]
+fn root_marks_tell_a_sender_of_the_queue_before_it_overflows() {
+    let Some(_alone) = root() else { return };
+    let path = ["--rate", "50mbit", "--rtt", "20ms", "--queue", "4bdp", "--server", "iperf3 -s -1"];
+    let client = "echo 1 > /proc/sys/net/ipv4/tcp_ecn; iperf3 -c 198.18.0.2 -C reno -t 2 -J";
+    let run = |mark: &[&str]| report(&[&path[..], &["--client", client], mark].concat());
+    let (silent, marking) = (run(&[]), run(&["--mark", "5ms"]));
+    let count = |report: &Value, key: &str| number(report, &format!("/link/a_to_b/{key}"));
+    // Reno's slow start doubles until packets are lost.
+    assert!(count(&silent, "drops") > 0.0 && count(&silent, "marked") == 0.0);
+    // Told a round trip after 5 ms of queue, it has at most doubled twice since.
+    assert!(count(&marking, "drops") == 0.0 && count(&marking, "marked") > 0.0);
+    every_packet_is_accounted_for(&marking);
+}
+
+#[test]
 fn root_the_clients_status_is_the_programs_status() {
     let Some(_alone) = root() else { return };
     assert_eq!(run(&["lab", "path", "--client", "exit 7"]).status.code(), Some(7));

@@ -3,13 +3,14 @@
 use std::fs;
 use std::path::PathBuf;
 use std::process::Stdio;
+use std::time::Duration;
 
 use bufwise_lab::experiments::{Amount, Experiment, Options, Quantity, catalogue};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use crate::run::{command, eventually, only_error, processes, root, run, until_valid};
+use crate::run::{command, only_error, patience, processes, root, run, until_valid, within};
 use crate::run_command::groups;
 
 fn text(bytes: &[u8]) -> String {
@@ -166,6 +167,26 @@ fn a_wrong_file_is_wrong_usage_with_its_line() {
 }
 
 #[test]
+fn a_file_that_names_what_this_machine_lacks_is_wrong_usage_before_anything_runs() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("mine.toml");
+    let path = file.to_str().unwrap();
+    for (key, words) in [
+        ("congestion-control = \"tahoe\"", ["mine.toml: line 11: congestion-control: ", "\"tahoe\"", "reno"]),
+        (
+            "sender = { \"net.ipv4.tcp_no_such\" = \"1\" }",
+            ["mine.toml: line 11: sender: ", "`net.ipv4.tcp_no_such`", "sysctl -a"],
+        ),
+    ] {
+        let method = "name = \"kernel\"\n";
+        fs::write(&file, OWN.replacen(method, &format!("{method}{key}\n"), 1)).unwrap();
+        let line = only_error(&run(&["lab", "run", path]), 2);
+        assert!(words.iter().all(|word| line.contains(word)), "{line}");
+        assert!(run(&["lab", "show", path]).status.success(), "another machine may have it: {key}");
+    }
+}
+
+#[test]
 fn results_of_the_other_form_are_not_replaced() {
     let out = tempfile::tempdir().unwrap();
     let kept = out.path().join("expert-500.json");
@@ -207,6 +228,8 @@ fn root_a_file_is_run_in_two_parts_and_judged() {
         let measure = || {
             let part = ["--shard", shard, "--repeat", "1", "--out", &path("out"), "--json", "-"];
             let output = run(&[&["lab", "run", &path("mine.toml")], &part[..]].concat());
+            let told = text(&output.stderr);
+            assert_eq!(told.matches("the emulator before: ").count(), 1, "{told}");
             let results: Value = serde_json::from_slice(&output.stdout).unwrap();
             (output.status.code(), results[0].clone())
         };
@@ -215,6 +238,7 @@ fn root_a_file_is_run_in_two_parts_and_judged() {
             runs.filter(|run| run["valid"] != true).map(|run| run["problem"].to_string()).next()
         });
         assert_eq!((&result["id"], &result["shard"]), (&"mine".into(), &shard.into()), "{result}");
+        assert!(result["ran"][0]["emulator"]["passed"].is_boolean(), "{result}");
         let cases = result["cases"].as_array().unwrap();
         assert_eq!((cases.len(), &cases[0]["name"]), (1, &case.into()), "{result}");
         for (method, name) in ["kernel", "fit"].into_iter().enumerate() {
@@ -226,6 +250,7 @@ fn root_a_file_is_run_in_two_parts_and_judged() {
     }
     let report = text(&run(&["lab", "report", &path("out")]).stdout);
     assert_eq!(report.matches("Ran 20").count(), 2, "each part's date: {report}");
+    assert_eq!(report.matches("; the emulator before: ").count(), 2, "{report}");
     let again = format!("`bufwise lab run {} --repeat 1`", path("mine.toml"));
     assert!(report.contains(&again), "{report}");
     let names = fs::read_dir(path("out")).unwrap().map(|entry| entry.unwrap().file_name());
@@ -301,7 +326,10 @@ fn root_an_interrupted_experiment_leaves_nothing() {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    eventually("bufwise run tunes iperf3", || groups().len() == 1 && !processes("198.18.0.2").is_empty());
+    // The emulator is judged before.
+    within(patience(Duration::from_secs(30)), "bufwise run tunes iperf3", || {
+        groups().len() == 1 && !processes("198.18.0.2").is_empty()
+    });
     kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGINT).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(128 + 2));
     assert!(processes("198.18.0.2").is_empty());

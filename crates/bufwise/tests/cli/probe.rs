@@ -6,13 +6,13 @@ use std::process::Stdio;
 
 use serde_json::Value;
 
-use crate::run::{command, only_error, root, run};
+use crate::run::{command, eventually, only_error, root, run};
 
-/// Probes a path with a server at the other end; returns the report, or the reason why there is none.
-fn over(path: &[&str]) -> Value {
+/// Probes a path with a server at the other end; returns what was written, which must be JSON.
+fn over(path: &[&str], options: &str) -> Value {
     let program = env!("CARGO_BIN_EXE_bufwise");
     let server = format!("{program} probe --serve 198.18.0.2");
-    let client = format!("{program} probe 198.18.0.2 --json");
+    let client = format!("{program} probe 198.18.0.2 --json {options}");
     let output = run(&[&["lab", "path"], path, &["--server", &server, "--client", &client]].concat());
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).expect("the report is JSON")
@@ -32,13 +32,13 @@ fn near(report: &Value, pointer: &str, truth: f64, share: f64) -> Result<(), Str
     if is_near { Ok(()) } else { Err(format!("{pointer} is {found}, not {truth}: {report}")) }
 }
 
-#[test]
-fn root_a_path_is_measured_both_ways_beside_traffic_of_others() {
-    let Some(_alone) = root() else { return };
+/// Returns the report of a path beside traffic of others, whose figures are near the truth.
+fn beside_others(options: &str, pointer: &str) -> Value {
     // IP packets of 1,380 bytes have 14 bytes more on the wire.
     let ip = |wire: f64| wire * 1_380.0 / 1_394.0;
+    let path = ["--rate", "50mbit", "--rtt", "30ms", "--queue", "50ms", "--cross", "20mbit"];
     let measure = || {
-        let report = over(&["--rate", "50mbit", "--rtt", "30ms", "--queue", "50ms", "--cross", "20mbit"]);
+        let report = over(&path, options).pointer(pointer).cloned().unwrap_or_default();
         let judged = near(&report, "/here/capacity/middle_bps", ip(50e6), 0.05)
             .and_then(|()| near(&report, "/there/capacity/middle_bps", ip(50e6), 0.05))
             .and_then(|()| near(&report, "/here/available/middle_bps", ip(30e6), 0.1))
@@ -47,7 +47,22 @@ fn root_a_path_is_measured_both_ways_beside_traffic_of_others() {
         judged.map(|()| report)
     };
     // A busy host disturbs trains and emulator, so there are three attempts.
-    let report = measure().or_else(|_| measure()).or_else(|_| measure()).expect("figures near the truth");
+    measure().or_else(|_| measure()).or_else(|_| measure()).expect("figures near the truth")
+}
+
+#[test]
+fn root_repeated_measurements_include_the_available_bandwidth() {
+    let Some(_alone) = root() else { return };
+    let report = beside_others("--every 20s --for 1s", "/report");
+    assert_eq!(report["remarks"], serde_json::json!([]));
+    // The trains of one way take at most a second of the path, a twentieth of the interval.
+    assert!(number(&report, "/received_bytes") < 50e6 / 8.0, "{report}");
+}
+
+#[test]
+fn root_a_path_is_measured_both_ways_beside_traffic_of_others() {
+    let Some(_alone) = root() else { return };
+    let report = beside_others("", "");
     assert_eq!(report["method"], "bufwise");
     assert!(number(&report, "/loss/probes") > 50.0, "{report}");
     // A hundredth of the rate over ten seconds is 0.6 MB in each direction; the trains add to that.
@@ -57,8 +72,8 @@ fn root_a_path_is_measured_both_ways_beside_traffic_of_others() {
     assert!(number(&report, "/here/buffers/need_bytes") >= 2.0 * bdp);
 }
 
-#[test]
-fn a_port_that_speaks_first_shows_its_round_trip_and_no_more() {
+/// Returns the address of a port that speaks first.
+fn speaking() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let target = listener.local_addr().unwrap().to_string();
     // The thread ends with the test's process.
@@ -68,13 +83,36 @@ fn a_port_that_speaks_first_shows_its_round_trip_and_no_more() {
             let _gone = client.write_all(b"SSH-2.0-test\r\n");
         }
     });
-    let report = run(&["probe", &target, "--json"]);
+    target
+}
+
+#[test]
+fn a_port_that_speaks_first_shows_its_round_trip_and_no_more() {
+    let report = run(&["probe", &speaking(), "--json"]);
     assert!(report.status.success(), "{}", String::from_utf8_lossy(&report.stderr));
     let report: Value = serde_json::from_slice(&report.stdout).unwrap();
     assert_eq!(report["method"], "port");
     assert!(number(&report, "/round_trip/least_s") < 1.0);
     assert!(report["loss"].is_null() && report["here"]["available"].is_null(), "{report}");
     assert!(report["here"]["capacity"].is_null() && report["here"]["bdp_bytes"].is_null(), "{report}");
+}
+
+#[test]
+fn repeated_measurements_end_with_the_reader_of_their_lines() {
+    let target = speaking();
+    let mut probe = command(&["probe", &target, "--every", "60s", "--for", "90s"]);
+    let mut probe = probe.stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(probe.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.starts_with("TIME"), "{line}");
+    eventually("the probe ends", || probe.try_wait().unwrap().is_some());
+    assert_eq!(probe.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn the_failure_of_the_last_measurement_is_one_line() {
+    let line = only_error(&run(&["probe", "127.0.0.1:1", "--every", "5s", "--for", "1s"]), 1);
+    assert!(line.contains("cannot connect to 127.0.0.1:1"), "{line}");
 }
 
 #[test]
@@ -101,8 +139,9 @@ fn a_server_says_where_it_listens_and_a_client_repeats_until_the_time_is_over() 
     assert_eq!(lines.len(), 1);
     assert!(lines[0]["time"].is_string());
     assert!(number(&lines[0], "/report/here/capacity/middle_bps") > 1e6, "{}", lines[0]);
+    assert!(lines[0]["report"]["remarks"].to_string().contains("intervals below 20s"), "{}", lines[0]);
     let told: Vec<String> = said.lines().map_while(Result::ok).collect();
-    assert!(told.iter().any(|line| line.contains("8 trains of")), "{told:?}");
+    assert!(told.iter().any(|line| line.contains(" trains of")), "{told:?}");
     assert_eq!(told.last().map(String::as_str), Some("bufwise: stopped"));
 }
 

@@ -5,15 +5,23 @@ use std::process::{Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+/// Path of the program.
+pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_bufwise");
+
 /// Returns the program with these arguments, detached from the caller's terminal.
 pub(crate) fn command(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_bufwise"));
+    let mut command = Command::new(PROGRAM);
     command.args(arguments).stdin(Stdio::null());
     command
 }
 
 pub(crate) fn run(arguments: &[&str]) -> Output {
     command(arguments).output().expect("the program starts")
+}
+
+/// Returns what a program has written, as text.
+pub(crate) fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// Returns the only line on standard error of a run that failed with `status`.

@@ -302,8 +302,9 @@ impl Partial {
             source,
         })?;
         // The new name is what has to reach the disk; some file systems cannot do it for a directory.
-        if let Ok(directory) = dir.try_clone() {
-            let _not_everywhere = directory.into_std_file().sync_all();
+        // `dir` itself was opened by its path alone, which cannot be synchronised.
+        if let Ok(directory) = dir.open(".") {
+            let _not_everywhere = directory.sync_all();
         }
         Ok(())
     }

@@ -42,6 +42,7 @@ pub(super) fn upload(
     watch(Event::Begun { size: Some(size), resumed_from: have });
     let watch = |progress: &Progress| watch(Event::Progress(progress));
     let outcome = Outcome { size, resumed_from: have, ..Outcome::default() };
+    announce_length(session, size - have)?;
     let sent = push(session, file, &goal, have, settings, watch)?;
     if let Some(found) = session.size(&goal)?.filter(|found| *found != size) {
         return Err(ClientError::Size { expected: size, found });
@@ -90,6 +91,18 @@ fn there(
 /// and HASH report the bytes that have arrived.
 fn is_atomic(session: &ClientSession) -> bool {
     session.server().features.drs().is_some()
+}
+
+/// Announces to a server of bufwise how many bytes will come: it then takes fewer for an upload that was cut off, also where
+/// this program ends before its file does.
+fn announce_length(session: &mut ClientSession, bytes: u64) -> Result<(), ClientError> {
+    if !session.server().dialect {
+        return Ok(());
+    }
+    let command = Command::Allo(bytes);
+    let reply = session.ask(&command)?;
+    // A server that does not know the command stores without it; one without space says so here.
+    if reply.is_transient() { Err(ClientError::refused(&command, &reply)) } else { Ok(()) }
 }
 
 fn push(

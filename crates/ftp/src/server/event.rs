@@ -30,6 +30,8 @@ pub enum Event {
         peer: SocketAddr,
         /// As whom.
         user: String,
+        /// Whether with a password. Anybody can log in without one, at any rate.
+        is_known: bool,
         /// Whether the control connection is encrypted.
         tls: bool,
     },
@@ -85,7 +87,7 @@ impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Refused { peer, reason } => write!(f, "{peer} turned away: {reason}"),
-            Self::LoggedIn { peer, user, tls } => {
+            Self::LoggedIn { peer, user, tls, .. } => {
                 write!(f, "{peer} logged in as {user}{}", if *tls { ", over TLS" } else { "" })
             }
             Self::LoginFailed { peer, name } => write!(f, "{peer} failed to log in as {name}"),

@@ -31,6 +31,8 @@ const SWEEP_AT_LEAST: Micros = Micros::from_secs(60);
 /// but no longer than `SWEEP_AT_LEAST`.
 const NEWCOMERS: Micros = Micros::from_secs(5);
 const NEWCOMERS_REST: u64 = 300;
+/// Pause after a sample, its shares, or grants that failed, until the next attempt.
+const RETRY: Micros = Micros::from_secs(1);
 /// Time for which requests of the engine's side are collected before they are granted.
 const GATHER: Micros = Micros::from_millis(50);
 /// Time between two checks for changes by the administrator, which cost a system call per setting.
@@ -144,6 +146,11 @@ impl Due {
         }
     }
 
+    /// Notes that a sample, or writing its shares, has failed. Unlike a sample, this is no sign of life for the engines.
+    pub(super) fn sample_failed(&mut self, now: Micros) {
+        self.sample = now + RETRY;
+    }
+
     /// Notes that a sweep that began at `began` took that time.
     pub(super) fn swept(&mut self, began: Micros, took: Micros) {
         self.sweep_idle = began + SWEEP.max(took.times(SWEEP_REST));
@@ -151,9 +158,21 @@ impl Due {
         self.sweep_missed = began + SWEEP_AT_LEAST;
     }
 
+    /// Notes that a sweep that began at `began` took that time and was not carried through: the next one comes as if
+    /// something lay idle.
+    pub(super) fn sweep_failed(&mut self, began: Micros, took: Micros) {
+        self.swept(began, took);
+        (self.sweep_newcomers, self.sweep_missed) = (self.sweep_idle, self.sweep_idle);
+    }
+
     /// Notes that requests are being granted; requests that come now are collected for [`GATHER`].
     pub(super) fn granted(&mut self, now: Micros) {
         self.gathered = now + GATHER;
+    }
+
+    /// Notes that requests could not be read, and are still there.
+    pub(super) fn grant_failed(&mut self, now: Micros) {
+        self.gathered = now + RETRY;
     }
 }
 
@@ -233,6 +252,26 @@ mod tests {
         due.sampled(at(1), Micros::from_secs(1), Duration::from_millis(500), true, at(2));
         assert!(!due.is_beat_due(at(2)) && due.is_beat_due(at(3)));
         assert_eq!(due.next(at(3)), at(4));
+    }
+
+    #[test]
+    fn a_sample_that_fails_comes_again_after_a_second_and_postpones_no_sign_of_life() {
+        let mut due = Due::new(None, at(0));
+        due.sample_failed(at(0) + Micros(500_000));
+        assert_eq!(due.sample, at(1) + Micros(500_000));
+        assert!(due.is_beat_due(at(1)));
+    }
+
+    #[test]
+    fn a_sweep_that_fails_comes_again_and_takes_two_percent() {
+        for (took, pause) in [(1, 2), (100, 5)] {
+            for late in [false, true] {
+                let mut due = Due::new(None, at(0));
+                due.sweep_failed(at(0), Micros::from_millis(took));
+                assert!(!due.is_sweep_due(false, late, at(pause) - Micros(1)));
+                assert!(due.is_sweep_due(false, late, at(pause)));
+            }
+        }
     }
 
     #[test]

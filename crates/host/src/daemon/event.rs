@@ -35,6 +35,8 @@ pub(super) enum Event {
     SizesRequested,
     /// An action failed, and tuning cannot go on.
     Failed(Error),
+    /// Work on the engines failed, and is tried again.
+    Troubled(Work, Error),
     /// Result of [`Action::ClearLeftovers`].
     Cleared(Cleared),
     /// Result of [`Action::ReadConfiguration`].
@@ -111,6 +113,19 @@ pub(super) enum Action {
     Quit(Result<()>),
 }
 
+/// Work on the engines that the daemon tries again if it fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Work {
+    /// [`Action::Sample`].
+    Sample,
+    /// [`Action::Share`].
+    Share,
+    /// [`Action::Beat`].
+    Beat,
+    /// [`Action::Grant`].
+    Grant,
+}
+
 /// A message to the service manager.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Notice {
@@ -183,6 +198,8 @@ pub(super) struct Sweep {
     pub(super) given_back: u64,
     /// How existing connections are adopted, if it is not the usual way.
     pub(super) adoption_limit: Option<String>,
+    /// Why the sweep was not carried through; the next one does what is left.
+    pub(super) failed: Option<String>,
 }
 
 /// Settings and connections that were given back.

@@ -45,6 +45,8 @@ pub(super) struct Inquiry {
     pub(super) sized: Sized,
     pub(super) scope: Scope,
     pub(super) places: Vec<Watched>,
+    /// Memory of the history, bytes.
+    pub(super) history_bytes: u64,
     pub(super) client: Pending,
 }
 
@@ -224,7 +226,7 @@ pub(super) mod tests {
         };
         let (client, answered) = Pending::of_test(request);
         let (sized, scope, places) = (Sized::default(), Scope::default(), Vec::new());
-        (Inquiry { request, facts, sized, scope, places, client }, answered)
+        (Inquiry { request, facts, sized, scope, places, history_bytes: 5, client }, answered)
     }
 
     #[test]

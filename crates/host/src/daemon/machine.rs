@@ -10,6 +10,7 @@
 //!                                                     v         v
 //!                       Undoing <--- failed --- Loading --> Tuning
 //!          any phase: Stop, Failed --> Ending --> GivenBack --> Quit
+//!   Tuning: Troubled for a minute --> Ending
 //! ```
 //!
 //! Properties, each a test:
@@ -18,6 +19,8 @@
 //! - shares are written more often than the heartbeat (5 s) expires, however long samples take;
 //! - three signs of life are sent per watchdog interval;
 //! - a search that fails while the daemon tunes, as for lack of descriptors, is told once and does not end it;
+//! - work on the engines that fails is tried again about once a second; its failure and its next success are told once
+//!   each; a minute without a sample, or without shares that could be written, ends the daemon;
 //! - in every case everything is given back once before the end.
 
 mod end;
@@ -25,6 +28,7 @@ mod reload;
 mod telling;
 #[cfg(test)]
 mod tests;
+mod trying;
 mod work;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,7 +37,7 @@ use std::sync::Arc;
 use bufwise_units::Micros;
 
 use super::due::Due;
-use super::event::{Action, Event, Found, Load, Regrouped};
+use super::event::{Action, Event, Found, Load, Regrouped, Work};
 use super::ledger::Ledgers;
 use super::task::Task;
 use crate::error::{Error, Result, in_words};
@@ -88,8 +92,10 @@ pub(super) struct Daemon {
     /// Network namespaces by inode: the known ones, and unknown ones of connections in the last sample.
     known: BTreeSet<u64>,
     elsewhere: BTreeSet<u64>,
-    /// Causes that keep searches from being carried through, as logged.
+    /// Causes that keep searches and work on the engines from being carried through, as logged.
     troubles: BTreeMap<Trouble, String>,
+    /// Work that has failed since it last succeeded: the time of the first failure, and its error.
+    failing: BTreeMap<Work, (Micros, Error)>,
     /// Idle connections that the last sweep could not change.
     stubborn: usize,
     /// How existing connections are adopted, as logged.
@@ -127,6 +133,7 @@ impl Daemon {
             known: BTreeSet::new(),
             elsewhere: BTreeSet::new(),
             troubles: BTreeMap::new(),
+            failing: BTreeMap::new(),
             stubborn: 0,
             adoption_limit: None,
             sample_began: now,
@@ -157,6 +164,7 @@ impl Daemon {
                 self.due.granted(now);
                 self.act(Action::Grant);
             }
+            Event::Troubled(work, error) => self.troubled(work, error, now),
             Event::Cleared(cleared) => self.cleared(&cleared, now),
             Event::Configured(task) => self.configured(task, now),
             Event::Discovered(found) => self.discovered(found, now),
@@ -294,6 +302,7 @@ impl Daemon {
             _ => {}
         }
         self.ledgers = Ledgers::new(&self.task);
+        self.failing.clear();
         self.tell_regrouped(regrouped, now);
         self.due.sample = now;
         self.sweep(now);

@@ -8,6 +8,7 @@
 
 use std::fmt::Display;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -49,23 +50,33 @@ enum Message {
 
 /// Handle of the thread.
 #[derive(Debug)]
-pub(super) struct Recorder(Worker<Message>);
+pub(super) struct Recorder {
+    worker: Worker<Message>,
+    held_bytes: Arc<AtomicU64>,
+}
 
 impl Recorder {
     /// Starts the thread, which also writes to `file`, if given.
     pub(super) fn start(file: Option<PathBuf>) -> Result<Self> {
-        let work = move |messages: &Receiver<Message>| Scribe::new(file).work(messages);
-        Worker::start("history", WAITING, work).map(Self)
+        let held_bytes = Arc::<AtomicU64>::default();
+        let told = Arc::clone(&held_bytes);
+        let work = move |messages: &Receiver<Message>| Scribe::new(file, told).work(messages);
+        Ok(Self { worker: Worker::start("history", WAITING, work)?, held_bytes })
+    }
+
+    /// Returns the memory of the moments, bytes.
+    pub(super) fn held_bytes(&self) -> u64 {
+        self.held_bytes.load(Ordering::Relaxed)
     }
 
     /// Passes on a sample; drops it if the thread is busy.
     pub(super) fn record(&self, parts: Vec<(Part, Vec<FlowState>)>, budget: Bytes, places: Vec<Watched>) {
-        let _left_out = self.0.hand(Message::Record { parts, budget, places });
+        let _left_out = self.worker.hand(Message::Record { parts, budget, places });
     }
 
     /// Passes on a client.
     pub(super) fn ask(&self, query: Query, client: Pending) {
-        if let Some(Message::Ask(_, client)) = self.0.hand(Message::Ask(query, client)) {
+        if let Some(Message::Ask(_, client)) = self.worker.hand(Message::Ask(query, client)) {
             client.answer(Reply::Error("the daemon is busy: try again".to_owned()));
         }
     }
@@ -75,6 +86,8 @@ impl Recorder {
 #[derive(Default)]
 struct Scribe {
     ring: Ring,
+    /// The ring's bytes, for other threads.
+    held_bytes: Arc<AtomicU64>,
     disk: Option<Disk>,
     /// Whether the last write to the disk failed.
     is_failing: bool,
@@ -85,8 +98,8 @@ struct Scribe {
 }
 
 impl Scribe {
-    fn new(file: Option<PathBuf>) -> Self {
-        let mut scribe = Self::default();
+    fn new(file: Option<PathBuf>, held_bytes: Arc<AtomicU64>) -> Self {
+        let mut scribe = Self { held_bytes, ..Self::default() };
         let Some(path) = file else { return scribe };
         match Disk::open(&path, &mut scribe.ring) {
             Ok((disk, wrong)) => {
@@ -101,7 +114,12 @@ impl Scribe {
             }
             Err(error) => warn(format_args!("the history is not on disk: {error}")),
         }
+        scribe.tell_bytes();
         scribe
+    }
+
+    fn tell_bytes(&self) {
+        self.held_bytes.store(self.ring.bytes(), Ordering::Relaxed);
     }
 
     fn work(mut self, messages: &Receiver<Message>) {
@@ -135,9 +153,12 @@ impl Scribe {
         };
         let moment = scene.moment(&mut self.names);
         self.names.settle();
+        // The sample before goes first: together they would take twice the memory.
+        self.before = Before::default();
         self.before = Before::new(at, &places);
         let Some(moment) = moment else { return };
-        self.ring.push(moment);
+        self.ring.push(&moment);
+        self.tell_bytes();
         let Some(disk) = &mut self.disk else { return };
         match disk.add(&self.ring) {
             Ok(()) => self.is_failing = false,
@@ -185,5 +206,28 @@ impl Names for Found {
 
     fn cgroup(&mut self, number: u64) -> Option<String> {
         self.cgroups.name(number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::Request;
+    use crate::history::tests::moment;
+
+    #[test]
+    fn the_memory_of_the_history_is_known_to_other_threads() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("history");
+        let mut ring = Ring::default();
+        let (mut disk, _) = Disk::open(&path, &mut ring).unwrap();
+        ring.push(&moment(1, 2, 9));
+        disk.add(&ring).unwrap();
+        let recorder = Recorder::start(Some(path)).unwrap();
+        let query = Query::default();
+        let (client, answered) = Pending::of_test(Request::History(query));
+        recorder.ask(query, client);
+        let Reply::History(history) = answered.recv().unwrap() else { panic!("the history was asked for") };
+        assert_eq!((history.moments.len(), recorder.held_bytes()), (1, ring.bytes()));
     }
 }

@@ -11,7 +11,7 @@ use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use bufwise_bpf::{Engine, FlowState, Owners, ProgramInfo, Released};
+use bufwise_bpf::{Engine, EngineError, FlowState, Owners, ProgramInfo, Released};
 use bufwise_socket::diag::Connection;
 use nix::poll::{PollFd, PollFlags};
 
@@ -109,7 +109,7 @@ impl Running {
     /// Attaches the former engines again.
     fn resume(&mut self) -> Result<()> {
         let Some(task) = &self.task else { return Ok(()) };
-        self.units.iter_mut().try_for_each(Unit::begin_again)?;
+        self.units.iter_mut().for_each(Unit::begin_again);
         attach_all(&mut self.units, task).map(drop)
     }
 
@@ -174,17 +174,17 @@ impl Running {
 
     /// Samples the connections of each part.
     pub(super) fn sample(&mut self) -> Result<Vec<Vec<FlowState>>> {
-        self.units.iter_mut().try_for_each(|unit| unit.engine.tend())?;
+        each(self.units.iter_mut().map(|unit| unit.engine.tend()))?;
         self.seen_turnover = self.turnover()?;
         self.flows()
     }
 
     /// Renews the heartbeat of each engine; returns how many connections have come or gone since the last sample.
     pub(super) fn beat(&mut self) -> Result<u64> {
-        for unit in &mut self.units {
+        each(self.units.iter_mut().map(|unit| {
             let shares = unit.engine.shares().unwrap_or_default();
-            unit.engine.beat(shares)?;
-        }
+            unit.engine.beat(shares)
+        }))?;
         Ok(self.turnover()?.saturating_sub(self.seen_turnover))
     }
 
@@ -208,15 +208,14 @@ impl Running {
     }
 
     pub(super) fn share(&mut self, bounds: Vec<Bounds>) -> Result<()> {
-        for (unit, bounds) in self.units.iter_mut().zip(bounds) {
-            tuner::tell(&mut unit.engine, bounds)?;
-        }
-        Ok(())
+        let units = self.units.iter_mut().zip(bounds);
+        each(units.map(|(unit, bounds)| tuner::tell(&mut unit.engine, bounds)))
     }
 
-    pub(super) fn sweep(&mut self, namespaces: &Namespaces) -> Result<Sweep> {
+    /// Sweeps all namespaces for each part, even if the sweep of another part fails.
+    pub(super) fn sweep(&mut self, namespaces: &Namespaces) -> Sweep {
         let mut sweep = Sweep::default();
-        let Some(task) = &self.task else { return Ok(sweep) };
+        let Some(task) = &self.task else { return sweep };
         // Needed only on kernels whose iterator does not do everything in the kernel.
         let judge = OnceCell::new();
         let part = |one: &Connection| {
@@ -224,9 +223,10 @@ impl Running {
             judge.get_or_init(|| Judge::new(&task.matching, cgroups(), &self.programs)).part_of(one, None)
         };
         for (number, unit) in self.units.iter_mut().enumerate() {
-            unit.sweep(namespaces, &|one| part(one) == number, &mut sweep)?;
+            let swept = unit.sweep(namespaces, &|one| part(one) == number, &mut sweep);
+            sweep.failed = sweep.failed.or(swept.err().map(|error| in_words(&error)));
         }
-        Ok(sweep)
+        sweep
     }
 
     /// Grants the sizes that the programs request; returns the refusals.
@@ -263,6 +263,12 @@ impl Running {
     pub(super) fn programs(&self) -> Vec<ProgramInfo> {
         self.units.iter().filter_map(|unit| unit.engine.programs().ok()).flatten().collect()
     }
+}
+
+/// Carries out a step for each engine, even if another one's fails; returns the first failure.
+fn each(steps: impl Iterator<Item = Result<(), EngineError>>) -> Result<()> {
+    let first = steps.filter_map(Result::err).reduce(|first, _| first);
+    first.map_or(Ok(()), |error| Err(error.into()))
 }
 
 /// Attaches all engines, to the cgroups of their group or else to the daemon's.

@@ -6,6 +6,7 @@ use bufwise_bpf::{GroupPattern, Matching, RUN_PREFIX};
 use bufwise_socket::diag::{Connection, State};
 
 use super::task::Task;
+use crate::processes::printable_path;
 use crate::tuner::plan::Plan;
 
 /// The connections in a daemon's scope, known while an engine has no room for more records.
@@ -13,7 +14,7 @@ use crate::tuner::plan::Plan;
 pub(super) struct Scope {
     /// Which parts have no room, in the order of [`Task::parts`].
     is_full: Vec<bool>,
-    /// Paths of the daemon's cgroups; empty: the whole host.
+    /// Paths of the daemon's cgroups, as shown; empty: the whole host.
     cgroups: Vec<String>,
     matching: Matching,
     /// The groups' cgroups, in the order of the groups.
@@ -32,15 +33,15 @@ impl Scope {
         };
         Self {
             is_full: task.parts().map(|(_, plan)| plan).zip(records).map(is_full).collect(),
-            cgroups: task.cgroups.iter().map(|cgroup| cgroup.path().display().to_string()).collect(),
+            cgroups: task.cgroups.iter().map(|cgroup| printable_path(cgroup.path())).collect(),
             matching: task.matching.clone(),
             groups: task.groups.iter().map(|group| group.conditions.cgroup.clone()).collect(),
             known: HashMap::new(),
         }
     }
 
-    /// Returns whether a connection of that program has no record for lack of room; `path` returns a cgroup's path by
-    /// its number.
+    /// Returns whether a connection of that program has no record for lack of room; `path` returns a cgroup's path, as
+    /// shown, by its number.
     pub(super) fn leaves_out(
         &mut self,
         connection: &Connection,

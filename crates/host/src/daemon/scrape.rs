@@ -156,6 +156,7 @@ impl Scrape {
             counts: facts.counts,
             distributions: self.distributions.clone(),
             engine,
+            history_bytes: inquiry.history_bytes,
             gathered_s: 0.0,
         }
     }
@@ -204,7 +205,7 @@ mod tests {
         let (inquiry, listed) = on_two(Request::Metrics);
         let snapshot = scrape.gather(&inquiry, None, Micros::from_secs(1), listed);
         let counted: u64 = snapshot.connections.iter().map(|row| row.count).sum();
-        assert_eq!((counted, scrape.samples.len()), (1, 1));
+        assert_eq!((counted, scrape.samples.len(), snapshot.history_bytes), (1, 1, 5));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::answers::Answerer;
 use super::descriptors;
-use super::event::{Action, Event, Facts, GivenBack, Notice};
+use super::event::{Action, Event, Facts, GivenBack, Notice, Work};
 use super::lister::{Inquiry, Lister};
 use super::machine::{Daemon, Surroundings};
 use super::namespaces::Namespaces;
@@ -26,7 +26,7 @@ use crate::caps::Caps;
 use crate::container;
 use crate::control::server::{Pending, Server};
 use crate::control::{Reply, Request};
-use crate::error::{During, Result, in_words};
+use crate::error::{During, Error, Result, in_words};
 use crate::leftovers::{self, Cleared};
 use crate::notify::Notify;
 use crate::signals::Signals;
@@ -132,19 +132,20 @@ impl Shell {
             Action::LowerMaxima => Some(Event::Lowered(self.namespaces.release().failed)),
             Action::Load(load) => Some(self.running.load(load, &mut self.namespaces)),
             Action::Regroup { settle } => Some(self.running.regroup(&mut self.namespaces, settle)),
-            Action::Sample => Some(self.sample().unwrap_or_else(Event::Failed)),
-            Action::Share(bounds) => Some(self.share(bounds).unwrap_or_else(Event::Failed)),
+            Action::Sample => Some(self.sample().unwrap_or_else(troubled(Work::Sample))),
+            Action::Share(bounds) => Some(self.share(bounds).unwrap_or_else(troubled(Work::Share))),
             Action::Beat => {
                 let beaten = |turnover| Event::Beaten(turnover, TcpMemory::now());
-                Some(self.running.beat().map_or_else(Event::Failed, beaten))
+                Some(self.running.beat().map_or_else(troubled(Work::Beat), beaten))
             }
             Action::Sweep => {
                 let (sweep, took) = timed(|| self.running.sweep(&self.namespaces));
-                Some(sweep.map_or_else(Event::Failed, |sweep| Event::Swept(sweep, took)))
+                Some(Event::Swept(sweep, took))
             }
             Action::WatchMaxima => Some(Event::MaximaSeen(self.namespaces.changes())),
             Action::Grant => {
-                Some(self.running.grant(&mut self.owners).map_or_else(Event::Failed, Event::Granted))
+                let granted = self.running.grant(&mut self.owners);
+                Some(granted.map_or_else(troubled(Work::Grant), Event::Granted))
             }
             Action::GiveBack => Some(self.give_back()),
             Action::Record(flows, task) => {
@@ -193,7 +194,8 @@ impl Shell {
         };
         let (scope, places) = (self.running.scope(&sized), self.namespaces.recorded());
         let Some(client) = self.client.take() else { return };
-        let inquiry = Inquiry { request, facts, sized, scope, places, client };
+        let history_bytes = self.recorder.as_ref().map_or(0, Recorder::held_bytes);
+        let inquiry = Inquiry { request, facts, sized, scope, places, history_bytes, client };
         match (&self.lister, &self.answerer) {
             (Some(lister), _) if matches!(request, Request::List | Request::Explain { .. }) => {
                 lister.ask(inquiry);
@@ -228,11 +230,12 @@ impl Shell {
     }
 
     fn share(&mut self, bounds: Vec<Bounds>) -> Result<Event> {
-        // Only the rest's part bounds devices. That is rare, and does not count as a part of each sample.
         let at_once = bounds.iter().find_map(|bounds| bounds.at_once);
-        let refused = at_once.map_or_else(Vec::new, |size| self.namespaces.bound_devices(size));
         let (shared, took) = timed(|| self.running.share(bounds));
-        shared.map(|()| Event::Shared(refused, took))
+        shared?;
+        // Only the rest's part bounds devices. That is rare, and does not count as a part of each sample.
+        let refused = at_once.map_or_else(Vec::new, |size| self.namespaces.bound_devices(size));
+        Ok(Event::Shared(refused, took))
     }
 
     /// Restores the settings first, because sockets are sized within them.
@@ -240,6 +243,11 @@ impl Shell {
         let Cleared { done: settings, failed } = self.namespaces.release();
         Event::GivenBack(GivenBack { settings, failed, released: self.running.release_all() })
     }
+}
+
+/// Returns how a failure of this work becomes an event.
+fn troubled(work: Work) -> impl FnOnce(Error) -> Event {
+    move |error| Event::Troubled(work, error)
 }
 
 /// Does some work, and measures how long it took: the pause until the next of its kind depends on it. Other actions of the

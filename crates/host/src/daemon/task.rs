@@ -12,6 +12,7 @@ use crate::caps::Wanted;
 use crate::error::{ConfigError, Result};
 use crate::log::Format;
 use crate::metrics::{Address, Endpoint};
+use crate::processes::printable_path;
 use crate::tuner::plan::Plan;
 use crate::view::Part;
 
@@ -213,8 +214,7 @@ impl Task {
     }
 
     fn scope(&self) -> String {
-        let names: Vec<String> =
-            self.settings.cgroups.iter().map(|path| path.display().to_string()).collect();
+        let names: Vec<String> = self.settings.cgroups.iter().map(|path| printable_path(path)).collect();
         if names.is_empty() { "the whole host".to_owned() } else { format!("cgroup {}", names.join(", ")) }
     }
 }
@@ -334,5 +334,8 @@ pub(super) mod tests {
              65536 connections, whose records take 159.38 MB of the kernel's memory if all are there"
         );
         assert!(task(|orders| orders.dry_run = true).headline().starts_with("dry run on the whole host: "));
+        let mut odd = task(|_| {});
+        odd.settings.cgroups = vec!["/a\nb\u{1b}[2J".into()];
+        assert!(odd.headline().starts_with("tuning cgroup /a?b?[2J: "), "{}", odd.headline());
     }
 }

@@ -88,11 +88,10 @@ impl Disk {
     /// [`FileError::Io`]; the next call tries again.
     pub(crate) fn add(&mut self, ring: &Ring) -> Result<(), FileError> {
         let is_full = self.lines >= 2 * LENGTH || self.bytes >= MAX_BYTES;
-        let (Some(mut file), Some(last)) = (self.file.take().filter(|_| !is_full), ring.moments().last())
-        else {
+        let (Some(mut file), Some(last)) = (self.file.take().filter(|_| !is_full), ring.last()) else {
             return self.rewrite(ring);
         };
-        let line = line(last).map_err(|source| self.not_written(source))?;
+        let line = line(&last).map_err(|source| self.not_written(source))?;
         file.write_all(&line).map_err(|source| self.not_written(source))?;
         self.lines += 1;
         self.bytes += line.len() as u64;
@@ -123,7 +122,7 @@ impl Disk {
         writeln!(writer, "{HEADER}")?;
         let mut lines = 0;
         for moment in ring.moments() {
-            writer.write_all(&line(moment)?)?;
+            writer.write_all(&line(&moment)?)?;
             lines += 1;
         }
         writer.flush()?;
@@ -162,8 +161,8 @@ fn read(file: File, ring: &mut Ring) -> io::Result<Option<usize>> {
         if lines.read_until(b'\n', &mut line)? == 0 {
             return Ok(Some(wrong));
         }
-        match serde_json::from_slice(&line) {
-            Ok(moment) => ring.push(moment),
+        match serde_json::from_slice::<Moment>(&line) {
+            Ok(moment) => ring.push(&moment),
             Err(_) => wrong += 1,
         }
     }
@@ -192,7 +191,7 @@ mod tests {
         let (mut disk, wrong) = Disk::open(path, &mut ring).unwrap();
         assert_eq!(wrong, 0);
         for time in 1..=3 {
-            ring.push(moment(time, 2, 9));
+            ring.push(&moment(time, 2, 9));
             disk.add(&ring).unwrap();
         }
     }
@@ -206,8 +205,8 @@ mod tests {
         let mut ring = Ring::default();
         let (mut disk, wrong) = Disk::open(&path, &mut ring).unwrap();
         assert_eq!((times(&ring), wrong), (vec![1, 2, 3], 0));
-        assert_eq!(ring.moments().next(), Some(&moment(1, 2, 9)), "nothing is lost");
-        ring.push(moment(4, 0, 0));
+        assert_eq!(ring.moments().next(), Some(moment(1, 2, 9)), "nothing is lost");
+        ring.push(&moment(4, 0, 0));
         disk.add(&ring).unwrap();
         assert_eq!(opened(&path), (vec![1, 2, 3, 4], 0));
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "nothing else is left");
@@ -252,7 +251,7 @@ mod tests {
         let small = Moment { prefixes: Vec::new(), cgroups: Vec::new(), ..moment(0, 0, 0) };
         let mut most = 0;
         for time in 0..3 * LENGTH as u64 {
-            ring.push(Moment { time_s: time, ..small.clone() });
+            ring.push(&Moment { time_s: time, ..small.clone() });
             disk.add(&ring).unwrap();
             most = most.max(disk.lines);
         }
@@ -269,12 +268,12 @@ mod tests {
         let path = inside.join("history");
         let mut ring = Ring::default();
         let (mut disk, _) = Disk::open(&path, &mut ring).unwrap();
-        ring.push(moment(1, 1, 1));
+        ring.push(&moment(1, 1, 1));
         disk.file = None;
         fs::remove_dir_all(&inside).unwrap();
         assert!(disk.add(&ring).unwrap_err().to_string().starts_with("cannot write "));
         fs::create_dir(&inside).unwrap();
-        ring.push(moment(2, 1, 1));
+        ring.push(&moment(2, 1, 1));
         disk.add(&ring).unwrap();
         assert_eq!(opened(&path), (vec![1, 2], 0));
     }

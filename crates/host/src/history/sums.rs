@@ -6,7 +6,6 @@ use std::hash::Hash;
 
 use serde::{Deserialize, Serialize};
 
-use super::text_bytes;
 use crate::judge::Cause;
 
 /// Name of the sum of all further groups.
@@ -52,11 +51,6 @@ impl Sums {
     #[must_use]
     pub fn rate(&self) -> u64 {
         self.send_bps.saturating_add(self.receive_bps)
-    }
-
-    /// Returns the memory that this takes, bytes.
-    pub(super) fn bytes(&self) -> usize {
-        size_of::<Self>() + text_bytes(&self.name)
     }
 }
 

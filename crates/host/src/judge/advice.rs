@@ -24,6 +24,8 @@ pub enum Sizer {
     Sobas,
     /// Any other policy of bufwise.
     Policy,
+    /// The kernel's own autotuning, because the policy's size exceeds what bufwise may set without privilege.
+    Unprivileged,
 }
 
 /// Effect of fit on a sender.
@@ -102,6 +104,10 @@ impl Case {
                 Sizer::Sobas | Sizer::Policy => {
                     "The share of the memory held it back: give more with --memory."
                 }
+                Sizer::Unprivileged => {
+                    "The send buffer held it back: without root it cannot exceed the host's maxima (net.core.wmem_max, \
+                     net.ipv4.tcp_wmem). Run bufwise as root, or raise tcp_wmem."
+                }
             }
             .to_owned();
         }
@@ -141,6 +147,10 @@ impl Case {
                 "The path is full: the window was held at what it carries, so that no queue builds up."
             }
             Sizer::Policy => "The receive window held it back: its policy chose it so.",
+            Sizer::Unprivileged => {
+                "The receive window held it back: without root the receive buffer cannot exceed the host's maxima \
+                 (net.core.rmem_max, net.ipv4.tcp_rmem). Run bufwise as root, or raise tcp_rmem."
+            }
         }
     }
 

@@ -115,6 +115,10 @@ impl Case {
                     Sizer::Sobas | Sizer::Policy => {
                         "At this end, with more --memory: its share is too small for the path. At the other end: no."
                     }
+                    Sizer::Unprivileged => {
+                        "At this end, as root: without it the send buffer cannot exceed the host's maxima. At the other \
+                         end: no."
+                    }
                 },
             ),
             (Direction::Send, _, true) => Outlook::new(
@@ -134,7 +138,7 @@ impl Case {
                     "At this end, with --override: the program's own receive buffer is too small for the path. At the \
                      other end: no.",
                 ),
-                Sizer::Kernel | Sizer::Policy => Outlook::new(
+                Sizer::Kernel | Sizer::Policy | Sizer::Unprivileged => Outlook::new(
                     Effect::Buffer,
                     Effect::Nothing,
                     "At this end, as would auto: the receive window is used up in every round trip. At the other end: no.",
@@ -239,6 +243,7 @@ mod tests {
             (buffer, (Buffer, Nothing), "as would auto"),
             (Case { send: Sizer::Application, ..buffer }, (Buffer, Nothing), "--override"),
             (Case { send: Sizer::Policy, ..buffer }, (Buffer, Nothing), "--memory"),
+            (Case { send: Sizer::Unprivileged, ..buffer }, (Buffer, Nothing), "as root"),
             (
                 Case { send: Sizer::Sobas, has_fit: true, roof: Roof::Limits, ..buffer },
                 (AtWork, Nothing),

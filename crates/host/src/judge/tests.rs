@@ -92,10 +92,12 @@ fn advice_names_what_can_be_done() {
         (buffer, "--policy abt"),
         (Case { send: Sizer::Application, ..buffer }, "--override"),
         (Case { send: Sizer::Policy, ..buffer }, "--memory"),
+        (Case { send: Sizer::Unprivileged, ..buffer }, "or raise tcp_wmem"),
         (window, "tcp_rmem there"),
         (receives(Sizer::Application), "SO_RCVBUF"),
         (receives(Sizer::Kernel), "drs or sobas"),
         (receives(Sizer::Sobas), "no queue builds up"),
+        (receives(Sizer::Unprivileged), "or raise tcp_rmem"),
         (path, "large enough"),
         (Case { retransmits: 20, ..path }, "loses 2.0%"),
         (

@@ -3,8 +3,8 @@
 //! Shares are computed once per interval. They are also computed at once if the number of connections changes or the
 //! queues hold more than the budget, because a newcomer must not wait for the next round; and at each sample while the memory
 //! suffices, because then shares bound only how fast a connection grows, and slow start is faster than a few rounds a second. The
-//! papers' rules as published (`:published`) wait for the next round. Pressure and the bound of the receive windows are renewed at
-//! each sample.
+//! papers' rules as published (`:published`) wait for the next round, except that pressure begins and ends with a sample; else it
+//! begins with a sample and ends with a round. The bound of the receive windows is renewed at each sample.
 
 use std::time::Duration;
 

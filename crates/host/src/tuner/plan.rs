@@ -21,7 +21,7 @@ const MAX_CAP: Bytes = Bytes(64 << 20);
 /// The kernel's built-in `net.core.wmem_max` and `rmem_max`, bytes.
 const BUILT_IN_CAP: Bytes = Bytes(212_992);
 /// Number of writers for whose first buffers, with their windows, a user's memory must suffice.
-const WRITERS: u64 = 256;
+pub(super) const WRITERS: u64 = 256;
 /// Memory (bytes) of a new connection before the shares know of it, where records are made late: the kernel's first buffer
 /// of 87 KB, doubled in the round trips until the next sample.
 const UNKNOWN: u64 = 256 << 10;

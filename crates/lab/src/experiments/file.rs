@@ -6,6 +6,7 @@
 
 mod bounds;
 mod format;
+mod machine;
 mod paths;
 mod read;
 mod workloads;
@@ -27,18 +28,23 @@ pub const LARGEST_FILE: u64 = 1 << 20;
 #[error("{0}")]
 pub struct FileError(String);
 
-/// Checks whether policies exist; the error lists those that do.
+/// Checks whether the policies, congestion controls and settings that a file names exist; each error says which do.
 #[derive(Clone, Copy, Debug)]
 pub struct Policies {
     /// Checks a policy of `bufwise run`.
     pub run: fn(&str) -> Result<(), String>,
     /// Checks a policy of `bufwise get`.
     pub get: fn(&str) -> Result<(), String>,
+    /// Checks a congestion control; a method that only stands beside the others is not checked.
+    pub congestion_control: fn(&str) -> Result<(), String>,
+    /// Checks a network setting of a host, as `net.ipv4.tcp_wmem`.
+    pub setting: fn(&str) -> Result<(), String>,
 }
 
 impl Policies {
-    /// Accepts any word as a policy.
-    pub const ANY: Self = Self { run: |_| Ok(()), get: |_| Ok(()) };
+    /// Accepts any word.
+    pub const ANY: Self =
+        Self { run: |_| Ok(()), get: |_| Ok(()), congestion_control: |_| Ok(()), setting: |_| Ok(()) };
 }
 
 /// Parses the experiment that `text` describes; `id` is its name if the file gives none.
@@ -53,7 +59,8 @@ pub fn parse(text: &str, id: &str, policies: &Policies) -> Result<Experiment, Fi
     })?;
     read::experiment(&file, id, policies).map_err(|fault| {
         let what = one_line(&fault.what);
-        FileError(fault.at.map_or(what.clone(), |at| placed(text, &at, &what)))
+        // Something that the file as a whole lacks has no place of its own.
+        FileError(fault.at.map_or_else(|| format!("line 1: {what}"), |at| placed(text, &at, &what)))
     })
 }
 

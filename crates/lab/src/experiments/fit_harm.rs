@@ -44,7 +44,7 @@ fn pair() -> [Method; 3] {
     fit::by_end(names, "abt", "sobas", &Method::default())
 }
 
-fn groups() -> [Group; 6] {
+fn groups() -> [Group; 7] {
     [
         Group { cases: alone(), bounds: &[Wanted::Goodput, Wanted::Memory] },
         Group { cases: varying(), bounds: &[Wanted::Goodput] },
@@ -52,6 +52,7 @@ fn groups() -> [Group; 6] {
         Group { cases: requests(), bounds: &[Wanted::Response] },
         Group { cases: beside(), bounds: &[Wanted::Share, Wanted::Others] },
         Group { cases: together(), bounds: &[Wanted::Goodput, Wanted::Fairness] },
+        Group { cases: marking(), bounds: &[Wanted::Goodput] },
     ]
 }
 
@@ -160,6 +161,10 @@ impl Case {
     }
 }
 
+fn sysctl(key: &'static str, value: &'static str) -> Setup {
+    Setup { settings: vec![(key, value)], ..Setup::default() }
+}
+
 /// Returns `case`, and the same with large buffer limits.
 fn both_limits(case: Case) -> [Case; 2] {
     let large = Case {
@@ -190,7 +195,6 @@ fn shallow() -> PathSpec {
 
 /// Returns paths whose bandwidth-delay product is known, with peers of all kinds.
 fn alone() -> Vec<Case> {
-    let sysctl = |key, value| Setup { settings: vec![(key, value)], ..Setup::default() };
     let local = PathSpec {
         rtt: Nanos::from_micros(200),
         queue: Some(QueueSize::Time(Nanos::from_millis(1))),
@@ -312,6 +316,12 @@ fn together() -> Vec<Case> {
             case("4, each 2 s late", 4, 2),
         ])
         .collect()
+}
+
+/// Returns paths whose link tells senders of its queue (ECN).
+fn marking() -> Vec<Case> {
+    let marking = PathSpec { mark: Some(Nanos::from_millis(5)), ..usual() };
+    vec![one("ECN, marks beyond 5 ms", marking).set(sysctl("net.ipv4.tcp_ecn", "1"))]
 }
 
 #[cfg(test)]

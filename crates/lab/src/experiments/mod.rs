@@ -181,7 +181,7 @@ mod tests {
             assert!(experiment.cases(true).count() > 0, "{id}: nothing is quick");
             let (quick, whole) = (experiment.seconds(true, Some(1)), experiment.seconds(false, Some(1)));
             if experiment.survey {
-                // Under a quarter of an hour, with some runs repeated; six hours with all repetitions.
+                // Under a quarter of an hour, with some runs repeated; five hours with all repetitions.
                 assert!(quick < 780, "{id}: {quick} s");
                 let whole = experiment.seconds(false, None);
                 assert!(whole < 5 * 3_600, "{id}: {whole} s");

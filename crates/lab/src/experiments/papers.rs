@@ -15,7 +15,7 @@ const TODAYS_START: &str =
     "CUBIC with HyStart leaves slow start before most queues are full, and grows back within seconds";
 /// Reason for claims about the losses of Reno without SACK. The figures are those of docs/results/foundation.md.
 const TODAYS_RENO: &str = "today's Reno repairs losses with SACK and PRR, and our queue may be deeper than theirs, which the paper does not \
-     give: before an eighth of a product Reno has 43 to 50 of 95 Mbit/s here";
+     give: with a queue of an eighth of a BDP Reno gets 43 to 50 of 95 Mbit/s here";
 /// The same for a difference of two socket buffers.
 const TODAYS_REPAIR: &str =
     "today's Reno repairs the losses of the larger socket with SACK and PRR, within some round trips";
@@ -164,13 +164,13 @@ fn abt_two_paths() -> Vec<Reported> {
     let near =
         |method| Reported::new("figure 7", case, method, Quantity::GoodputPath2Bps, Claim::Number(9.3e6));
     let far = |case, method, claim| Reported::new("figure 7", case, method, Quantity::GoodputPath1Bps, claim);
-    let pool = "no pool of the system's binds here, so near connections take nothing from far ones";
+    let pool = "the pool of all connections (tcp_mem) is no limit here, so near connections take no memory from far ones";
     vec![
         near("16 KB"),
         near(BY_HAND),
         near("abt"),
         far(case, "16 KB", less_than("abt")),
-        far(case, BY_HAND, Claim::Number(27e6)).under("4 MB for all connections").of_then(pool),
+        far(case, BY_HAND, Claim::Number(27e6)).under("4 MB for all connections").because(pool),
         far("10 to each", "abt", Claim::AtLeast(30e6)),
         Reported::new("figure 8", "10 to each", "abt", HELD, Claim::AtMost(POOL)),
     ]
@@ -443,12 +443,21 @@ fn sobas_congested() -> Vec<Reported> {
 #[cfg(test)]
 mod tests {
     use super::super::catalogue;
+    use super::*;
 
     #[test]
     fn every_experiment_of_a_paper_has_what_the_paper_reported() {
         for experiment in catalogue() {
             let of_paper = experiment.source != "engine";
             assert_eq!(!experiment.reported().is_empty(), of_paper, "{}", experiment.id);
+        }
+    }
+
+    #[test]
+    fn goodput_is_measured_with_slow_start_and_after_it() {
+        for experiment in catalogue().iter().filter(|experiment| experiment.source != "engine") {
+            let reads = |quantity| experiment.quantities.contains(&quantity);
+            assert_eq!(reads(Quantity::SettledBps), reads(Quantity::GoodputBps), "{}", experiment.id);
         }
     }
 

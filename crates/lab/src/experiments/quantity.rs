@@ -22,7 +22,8 @@ pub enum Quantity {
     SocketMemoryBytes,
     /// Time of a file's data connection, or of a program, s; mean over several.
     TransferS,
-    /// Payload per second from two seconds after the start of the data on, bit/s.
+    /// Payload per second, all flows together, from two seconds after the last connection's start until the first one's
+    /// end, bit/s. Transfers that are too short for that, or follow one another, have none.
     SettledBps,
     /// Packets dropped in the tight links' queues from three seconds after the start of the data on.
     SettledDrops,

@@ -7,9 +7,10 @@ use chrono::{SecondsFormat, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::model::Experiment;
+use crate::check::CheckReport;
 
 /// Circumstances of one call of `lab run`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ran {
     /// Start of the call: RFC 3339, UTC.
     pub began: String,
@@ -19,6 +20,9 @@ pub struct Ran {
     pub machine: String,
     /// Seeds of all random parts of the paths, each once.
     pub seeds: Vec<u64>,
+    /// How the emulator was judged before the call's first run; `None`: it was not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub emulator: Option<CheckReport>,
 }
 
 impl Ran {
@@ -34,6 +38,7 @@ impl Ran {
             cores: available_parallelism().map_or(1, usize::from),
             machine: machine(&cpuinfo),
             seeds,
+            emulator: None,
         }
     }
 }
@@ -46,15 +51,17 @@ fn machine(cpuinfo: &str) -> String {
     name + std::env::consts::ARCH
 }
 
-/// Writes one line: `2026-03-01 09:30 UTC, 2 cores of a Xeon, x86_64, seed 1`.
+/// Writes one line: `2026-03-01 09:30 UTC, 2 cores of a Xeon, x86_64, seed 1; the emulator before: ok, ..`.
 impl fmt::Display for Ran {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { began, cores, machine, seeds } = self;
+        let Self { began, cores, machine, seeds, emulator } = self;
         let minutes = began.get(..16).map_or_else(|| began.clone(), |time| time.replace('T', " "));
         let cores = if *cores == 1 { "1 core".to_owned() } else { format!("{cores} cores") };
         let word = if seeds.len() == 1 { "seed" } else { "seeds" };
         let seeds: Vec<String> = seeds.iter().map(u64::to_string).collect();
-        write!(f, "{minutes} UTC, {cores}, {machine}, {word} {}", seeds.join(", "))
+        write!(f, "{minutes} UTC, {cores}, {machine}, {word} {}", seeds.join(", "))?;
+        let Some(emulator) = emulator else { return Ok(()) };
+        write!(f, "; the emulator before: {}", emulator.in_short())
     }
 }
 
@@ -77,9 +84,25 @@ mod tests {
             cores: 2,
             machine: "A Processor, x86_64".to_owned(),
             seeds: vec![1, 7],
+            emulator: None,
         };
         assert_eq!(ran.to_string(), "2026-03-01 09:30 UTC, 2 cores, A Processor, x86_64, seeds 1, 7");
+        let failed = CheckReport { rows: Vec::new(), passed: false };
+        let judged = Ran { emulator: Some(failed), ..ran.clone() };
+        assert!(judged.to_string().starts_with(&format!("{ran}; the emulator before: FAILED")), "{judged}");
         let now = Ran::now(&super::super::catalogue()[0]);
         assert!(now.cores > 0 && now.seeds == [1] && now.began.ends_with('Z'), "{now:?}");
+    }
+
+    #[test]
+    fn a_call_of_an_earlier_version_has_no_judgement_of_the_emulator() {
+        let ran: Ran = serde_json::from_str(
+            r#"{"began":"2026-03-01T09:30:59Z","cores":2,"machine":"x86_64","seeds":[1]}"#,
+        )
+        .unwrap();
+        assert_eq!(ran.emulator, None);
+        let judged = Ran { emulator: Some(CheckReport { rows: Vec::new(), passed: true }), ..ran };
+        let text = serde_json::to_string(&judged).unwrap();
+        assert_eq!(serde_json::from_str::<Ran>(&text).unwrap(), judged);
     }
 }

@@ -30,6 +30,8 @@ const DATA_SHARE: u64 = 10;
 const SETTLED: f64 = 1.0;
 /// Seconds after the start of the data from which rates, and drops in two ways, are counted.
 const RATE_SETTLED: f64 = 2.0;
+/// Least time over which such a rate is measured, seconds: samples are 50 ms apart, and round trips up to some hundred.
+const RATE_LASTS: f64 = 1.0;
 const DROPS_SETTLED: f64 = 3.0;
 const DROPS_LATE: f64 = 2.0;
 /// Seconds after the last connection's start from which the variation of send buffers is measured.
@@ -202,21 +204,10 @@ impl<'a> Reading<'a> {
         sums.into_values().max().unwrap_or(0) as f64
     }
 
-    /// Returns the sum of the connections' rates, each between its first and last sample in that time.
+    /// Returns payload per second once all connections have started, without the time in which the path stood still.
     fn settled_rate(&self) -> Option<f64> {
-        let began = starts(&self.data);
-        let mut spans: HashMap<Key, (&ConnectionSample, &ConnectionSample)> = HashMap::new();
-        for sample in &self.data {
-            if began.get(&key(sample)).is_some_and(|began| sample.t >= began + RATE_SETTLED) {
-                spans.entry(key(sample)).or_insert((sample, sample)).1 = sample;
-            }
-        }
-        let rate = |(first, last): &(&ConnectionSample, &ConnectionSample)| {
-            (last.bytes_acked - first.bytes_acked) as f64 * 8.0 / (last.t - first.t)
-        };
-        let rates: Vec<f64> =
-            spans.values().filter(|(first, last)| last.t - first.t > 0.2).map(rate).collect();
-        (!rates.is_empty()).then(|| rates.iter().sum::<f64>() / self.moving)
+        let sending = sending_samples(self.way, self.case, &self.seen.samples);
+        Some(rate_of_all(&self.data, &sending)? / self.moving)
     }
 
     /// Returns the drops from `from` seconds after the start of the data on.
@@ -394,8 +385,24 @@ pub(super) fn starts(samples: &[&ConnectionSample]) -> HashMap<Key, f64> {
     starts
 }
 
-/// Returns the samples of the connections that carry the measured flows' data, on the sending side.
-fn data_samples<'a>(way: Way, case: &Case, samples: &'a [ConnectionSample]) -> Vec<&'a ConnectionSample> {
+/// Returns the rate of the connections `sending` together, bit/s, from [`RATE_SETTLED`] after the last start until the
+/// first end of those that carry data. `None` if that is less than [`RATE_LASTS`]: transfers are short, or follow one
+/// another and so have no common rate.
+fn rate_of_all(data: &[&ConnectionSample], sending: &[&ConnectionSample]) -> Option<f64> {
+    let from = starts(data).into_values().reduce(f64::max)? + RATE_SETTLED;
+    let ends: HashMap<Key, f64> = data.iter().map(|sample| (key(sample), sample.t)).collect();
+    let until = ends.into_values().reduce(f64::min)?;
+    let mut spans: HashMap<Key, (&ConnectionSample, &ConnectionSample)> = HashMap::new();
+    for sample in sending.iter().filter(|sample| (from..=until).contains(&sample.t)) {
+        spans.entry(key(sample)).or_insert((sample, sample)).1 = sample;
+    }
+    let lasts = spans.values().map(|(first, last)| last.t - first.t).fold(0.0, f64::max);
+    let moved = spans.values().map(|(first, last)| last.bytes_acked.saturating_sub(first.bytes_acked));
+    (lasts >= RATE_LASTS).then(|| moved.sum::<u64>() as f64 * 8.0 / lasts)
+}
+
+/// Returns the samples of the measured flows' connections, on the sending side.
+fn sending_samples<'a>(way: Way, case: &Case, samples: &'a [ConnectionSample]) -> Vec<&'a ConnectionSample> {
     let flows = case.flows.iter().enumerate().filter(|(_, flow)| !flow.cross);
     let ports: BTreeSet<u16> = flows.map(|(number, _)| port(number)).collect();
     // FTP's data connections have ports of their own: all ports that belong to no other flow.
@@ -405,7 +412,12 @@ fn data_samples<'a>(way: Way, case: &Case, samples: &'a [ConnectionSample]) -> V
     let ours = |sample: &&ConnectionSample| sends(way, sample, of_flow);
     // A closing socket shows zeros.
     let open = |sample: &&ConnectionSample| sample.srtt_us > 0;
-    let sending: Vec<&ConnectionSample> = samples.iter().filter(ours).filter(open).collect();
+    samples.iter().filter(ours).filter(open).collect()
+}
+
+/// Returns the samples of the connections that carry the measured flows' data, on the sending side.
+fn data_samples<'a>(way: Way, case: &Case, samples: &'a [ConnectionSample]) -> Vec<&'a ConnectionSample> {
+    let sending = sending_samples(way, case, samples);
     let mut moved: HashMap<Key, u64> = HashMap::new();
     for sample in &sending {
         let most = moved.entry(key(sample)).or_default();
@@ -492,6 +504,28 @@ pub(super) mod tests {
         assert_eq!(seen, [(0.0, 2), (1.0, 2)]);
         assert_eq!(starts(&data)[&key(data[0])], 1.0);
         assert!(data_samples(Way::Download, &case, &samples).is_empty());
+    }
+
+    #[test]
+    fn a_settled_rate_is_that_of_all_connections_while_all_carry_data() {
+        let line = |port: u16, from: u32, to: u32, rate: u64| {
+            (from..=to).map(move |t| sample(f64::from(t), port, 0, u64::from(t - from + 1) * rate, 20))
+        };
+        let rate = |lines: Vec<ConnectionSample>, beside: Vec<ConnectionSample>| {
+            let data: Vec<_> = lines.iter().collect();
+            let sending: Vec<_> = lines.iter().chain(&beside).collect();
+            rate_of_all(&data, &sending)
+        };
+        let alone = || line(1, 0, 10, 1_000_000);
+        assert_eq!(rate(alone().collect(), Vec::new()), Some(8e6));
+        // All from two seconds after the second start on.
+        let together = alone().chain(line(2, 3, 10, 500_000)).collect();
+        assert_eq!(rate(together, Vec::new()), Some(12e6));
+        assert_eq!(rate(alone().collect(), line(2, 0, 10, 50_000).collect()), Some(8.4e6), "it starves");
+        let one_after_the_other = line(1, 0, 4, 1_000_000).chain(line(2, 6, 12, 1_000_000)).collect();
+        assert_eq!(rate(one_after_the_other, Vec::new()), None);
+        assert_eq!(rate(line(1, 0, 2, 1_000_000).collect(), alone().collect()), None, "its data end at once");
+        assert_eq!(rate(Vec::new(), alone().collect()), None);
     }
 
     #[test]

@@ -153,7 +153,7 @@ impl Reported {
             Claim::Between(least, most) => format!("{} to {}", self.quantity.show(*least), show(most)),
             Claim::AtLeast(value) => format!("at least {}", show(value)),
             Claim::AtMost(value) => format!("at most {}", show(value)),
-            Claim::Times(1.0, other) => format!("as `{other}`"),
+            Claim::Times(1.0, other) => format!("the same as `{other}`"),
             Claim::Times(times, other) => format!("{times:.2} times `{other}`"),
             Claim::MoreThan(other) => format!("more than `{other}`"),
             Claim::LessThan(other) => format!("less than `{other}`"),
@@ -425,5 +425,6 @@ mod tests {
             "{text}"
         );
         assert_eq!(serde_json::from_str::<Comparison>(&text).unwrap(), compared);
+        assert_eq!(reported(Claim::Times(1.0, "other".to_owned())).claimed(), "the same as `other`");
     }
 }

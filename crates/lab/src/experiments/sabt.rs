@@ -66,7 +66,7 @@ fn throughput() -> Experiment {
     Experiment {
         id: "sabt-fig5",
         source: "Matsuo, figure 5",
-        question: "Three lossy 622 Mbit/s connections share B of send memory: who needs the least B for full rate?",
+        question: "Three lossy 622 Mbit/s connections share B of send memory: which policy needs the least for full rate?",
         scale: SCALE,
         counts_cost: false,
         survey: false,
@@ -75,6 +75,7 @@ fn throughput() -> Experiment {
         methods: methods(),
         quantities: vec![
             Quantity::GoodputBps,
+            Quantity::SettledBps,
             Quantity::GoodputPath1Bps,
             Quantity::GoodputPath2Bps,
             Quantity::GoodputPath3Bps,
@@ -105,7 +106,12 @@ fn variation() -> Experiment {
             setup: Setup::default(),
         }],
         methods: methods().into_iter().filter(|method| method.name != "eq").collect(),
-        quantities: vec![Quantity::BufferVariation, Quantity::GoodputBps, Quantity::HeldPeakBytes],
+        quantities: vec![
+            Quantity::BufferVariation,
+            Quantity::GoodputBps,
+            Quantity::SettledBps,
+            Quantity::HeldPeakBytes,
+        ],
         targets: vec![Target::new(
             "sabt",
             Quantity::BufferVariation,

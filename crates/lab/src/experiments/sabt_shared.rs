@@ -62,6 +62,8 @@ fn bottlenecks(id: &'static str, source: &'static str, question: &'static str, p
             Quantity::GoodputPath1Bps,
             Quantity::GoodputPath2Bps,
             Quantity::GoodputPath3Bps,
+            Quantity::GoodputBps,
+            Quantity::SettledBps,
             Quantity::FairShareIndex,
             Quantity::BufferVariation,
             Quantity::HeldPeakBytes,
@@ -116,6 +118,8 @@ fn beside_ethernet() -> Experiment {
         quantities: vec![
             Quantity::GoodputPath1Bps,
             Quantity::GoodputPath2Bps,
+            Quantity::GoodputBps,
+            Quantity::SettledBps,
             Quantity::HeldPeakBytes,
             Quantity::Served,
         ],

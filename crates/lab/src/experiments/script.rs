@@ -354,7 +354,7 @@ mod tests {
 
     #[test]
     fn more_connections_than_iperf3_opens_are_two_flows() {
-        let Commands { server, client, .. } = commands("abt-many", 3, "kernel");
+        let Commands { server, client, .. } = commands("abt-many", 2, "kernel");
         assert_eq!(server, "{ iperf3 -s -1 -p 5201 ; } & { iperf3 -s -1 -p 5202 ; } & wait");
         assert_eq!(client.matches("-P 100").count(), 2);
         assert!(!client.contains("bufwise"));

@@ -19,6 +19,7 @@ pub(super) fn path(spec: &PathSpec) -> String {
         rtt,
         queue,
         policer,
+        mark,
         loss,
         jitter,
         reorder,
@@ -43,6 +44,7 @@ pub(super) fn path(spec: &PathSpec) -> String {
         Ok(QueueLimit::Unlimited) if queue.is_some() || *policer => Some(format!("{size} unlimited")),
         Ok(QueueLimit::Unlimited) | Err(_) => None,
     });
+    parts.extend(mark.map(|mark| format!("marks beyond {}", millis(mark))));
     parts.extend(lost(*loss));
     if *jitter > Nanos(0) {
         let order = if *reorder { " out of order" } else { "" };
@@ -165,6 +167,7 @@ mod tests {
             PathSpec { queue: packets(21), ..usual() },
             PathSpec { queue: "unlimited".parse().ok(), ..usual() },
             PathSpec { queue: packets(20), policer: true, ..usual() },
+            PathSpec { mark: Some(Nanos::from_millis(5)), ..usual() },
             PathSpec { loss: burst(1.0), ..usual() },
             PathSpec { loss: burst(0.5), ..usual() },
             PathSpec { jitter: Nanos::from_millis(2), ..usual() },

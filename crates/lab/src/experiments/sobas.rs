@@ -66,7 +66,7 @@ fn cross() -> Experiment {
         source: "engine",
         question: "The same path with two TCP flows of others on it: as much as the kernel alone gets there?",
         scale: "One iperf3 download of 25 s, 4 s after two others. Behind a full queue CUBIC takes minutes to share, and a \
-            tenth of a second more or less at the start decides what it gets: so nobody starts while others start.",
+            tenth of a second more or less at the start decides what it gets: so it starts when they have.",
         counts_cost: false,
         survey: false,
         way: Way::Download,
@@ -94,7 +94,7 @@ fn cross() -> Experiment {
 /// 17 Mbit/s on the wire over 40 ms.
 pub(super) const LIMIT_17_MBIT: u64 = 80_500;
 /// 500 Mbit/s on the wire over 20 ms.
-const LIMIT_500_MBIT: u64 = 1_132_000;
+pub(super) const LIMIT_500_MBIT: u64 = 1_132_000;
 /// iperf3's option for segments of 1,200 bytes, timestamps included.
 const LIMITED_SEGMENTS: &str = "-M 1200";
 /// Payload over wire of these segments.
@@ -106,7 +106,9 @@ const PAYLOAD: f64 = 1_448.0 / 1_514.0;
 const USED: f64 = 0.97;
 
 /// Names of the methods with which others are compared.
+pub(super) const RENO: &str = "maximum, reno";
 pub(super) const CUBIC: &str = "maximum, cubic";
+pub(super) const BBR: &str = "maximum, bbr";
 pub(super) const SOBAS: &str = "sobas";
 pub(super) const PUBLISHED: &str = "sobas, published";
 
@@ -122,9 +124,9 @@ pub(super) fn movers() -> [Method; 6] {
         ..Method::default()
     };
     [
-        method("maximum, reno", "reno", "kernel", ""),
+        method(RENO, "reno", "kernel", ""),
         method(CUBIC, "cubic", "kernel", ""),
-        Method { beside: true, ..method("maximum, bbr", "bbr", "kernel", "") },
+        Method { beside: true, ..method(BBR, "bbr", "kernel", "") },
         // Over Reno, as in the paper, so that it compares with maximum buffers over Reno.
         method(PUBLISHED, "reno", "sobas:published", ""),
         // Without probes there is no pacing either: only the window is limited.
@@ -237,7 +239,7 @@ fn gigabit() -> [Experiment; 3] {
             "sobas-fig9-10",
             "Prasad 2004, figures 9 and 10",
             "970 Mbit/s x 20 ms, queue of a quarter BDP: the available bandwidth without drops?",
-            "8 s; nobody else is on the path, so that A is 970 Mbit/s; the paper has 950.",
+            "8 s, without other traffic, so that A is 970 Mbit/s; the paper has 950.",
             one("alone", spec(), vec![file(970, 8)]),
             free("alone", 970).to_vec(),
         ),
@@ -266,7 +268,7 @@ fn oc12() -> [Experiment; 2] {
         "sobas-fig16-17",
         "Prasad 2004, figures 16 and 17",
         "620 Mbit/s x 10 ms: the available bandwidth without drops?",
-        "8 s; nobody else is on the path.",
+        "8 s, without other traffic.",
         one("alone", spec(10), vec![file(620, 8)]),
         free("alone", 620).to_vec(),
     );
@@ -291,7 +293,7 @@ fn fast_ethernet() -> [Experiment; 3] {
             "sobas-fig20-21",
             "Prasad 2004, figures 20 and 21",
             "97 Mbit/s x 40 ms: the available bandwidth without drops?",
-            "10 s; nobody else is on the path.",
+            "10 s, without other traffic.",
             one("97 free", spec(40), vec![file(97, 10)]),
             free("97 free", 97).to_vec(),
         ),

@@ -3,7 +3,7 @@
 use bufwise_link::{CrossPattern, CrossTraffic, QueueSize};
 use bufwise_units::{BitRate, Nanos};
 
-use super::model::{Bound, Case, Experiment, Ftp, Method, Quantity, Target, path};
+use super::model::{Bound, Case, Experiment, Flow, Ftp, Method, Quantity, Target, path};
 use super::sobas::{LIMIT_17_MBIT, LIMITED_PAYLOAD, beside_a_limited_flow, file, movers, one, with_file};
 use crate::spec::{HEAVY_TAIL, PathSpec};
 
@@ -23,7 +23,13 @@ fn sizes() -> Experiment {
     let case = one("80 free", spec, beside_a_limited_flow(file(80, 10), LIMIT_17_MBIT));
     let slow = Method { amount: Some(file(25, 10).amount), ..fixed("128 KB", "fixed:128KB") };
     let others = 17e6 * LIMITED_PAYLOAD;
-    let quantities = vec![Quantity::GoodputBps, Quantity::RttMeanS, Quantity::Drops, Quantity::OthersBps];
+    let quantities = vec![
+        Quantity::GoodputBps,
+        Quantity::SettledBps,
+        Quantity::RttMeanS,
+        Quantity::Drops,
+        Quantity::OthersBps,
+    ];
     Experiment {
         methods: vec![
             slow,
@@ -50,23 +56,37 @@ fn sizes() -> Experiment {
     }
 }
 
-fn congested() -> Experiment {
-    // 6.7 Mbit/s on average; with 3 of ours that is the link's rate, so bursts make drops of both.
+/// Returns a path with 6.7 Mbit/s of others on average; with 3 of ours that is the link's rate, so bursts make drops of
+/// both.
+pub(super) fn congested_path() -> PathSpec {
     let times = Nanos::from_millis(500);
     let pattern = CrossPattern::Aggregate { sources: 16, on: times, off: times, durations: HEAVY_TAIL };
     let cross = CrossTraffic { rate: BitRate(13_400_000), packet_bytes: 1_500, pattern };
-    let spec = PathSpec {
+    PathSpec {
         rate: Some(BitRate(9_700_000)),
         rtt: Nanos::from_millis(78),
         queue: "bdp/2".parse().ok(),
         cross_b_to_a: Some(cross),
         ..PathSpec::default()
-    };
-    let case: Case = one("3 free", spec, vec![file(3, 16)]);
+    }
+}
+
+/// Returns the file that crosses the congested path.
+pub(super) fn congested_file() -> Flow {
+    file(3, 16)
+}
+
+fn congested() -> Experiment {
+    let case: Case = one("3 free", congested_path(), vec![congested_file()]);
     let kernels = movers().into_iter().filter(|method| method.ftp.client == Some("kernel"));
     Experiment {
         methods: std::iter::once(fixed("30 KB", "fixed:30KB")).chain(kernels).collect(),
-        quantities: vec![Quantity::GoodputBps, Quantity::RttMeanS, Quantity::Retransmits],
+        quantities: vec![
+            Quantity::GoodputBps,
+            Quantity::SettledBps,
+            Quantity::RttMeanS,
+            Quantity::Retransmits,
+        ],
         ..with_file(
             "sobas-fig5-6",
             "Prasad 2004, figures 5 and 6",

@@ -105,12 +105,12 @@ fn in_case(target: &Target, case: &CaseResult, of_case: Option<&Case>, way: Way)
         Bound::AtLeast(limit) => (format!("at least {}", show(limit)), Some(limit), true),
         Bound::AtMost(limit) => (format!("at most {}", show(limit)), Some(limit), false),
         Bound::AtLeastTimes(times, other) => {
-            (format!("at least {} of `{other}`'s", factor(times)), of(other).map(|value| value * times), true)
+            (format!("at least {} `{other}`'s", factor(times)), of(other).map(|value| value * times), true)
         }
         Bound::AtMostTimes(times, other, more) => {
             let plus = if more > 0.0 { format!(" + {}", show(more)) } else { String::new() };
             let limit = of(other).map(|value| value * times + more);
-            (format!("at most {} of `{other}`'s{plus}", factor(times)), limit, false)
+            (format!("at most {} `{other}`'s{plus}", factor(times)), limit, false)
         }
         Bound::WithinMemory => {
             let limit = memory.map(|bytes| bytes as f64);
@@ -127,24 +127,21 @@ fn in_case(target: &Target, case: &CaseResult, of_case: Option<&Case>, way: Way)
         }
         Bound::AtLeastOfCeiling(share) => {
             let ceiling = of_case.and_then(|one| one.setup.cell).map(|cell| cell.ceiling_bps());
-            (
-                format!("at least {} of the ceiling", factor(share)),
-                ceiling.map(|ceiling| ceiling * share),
-                true,
-            )
+            (format!("at least {} the ceiling", factor(share)), ceiling.map(|ceiling| ceiling * share), true)
         }
         Bound::AtLeastTimesBest(times, others) => {
             let there = others.iter().filter(|other| case.method(other).is_some());
             let values: Option<Vec<f64>> = there.map(|other| of(other)).collect();
             let best = values.and_then(|values| values.into_iter().reduce(f64::max));
             let names = others.map(|other| format!("`{other}`")).join(" and ");
-            let text = format!("at least {} of the better of {names}", factor(times));
+            let text = format!("at least {} the better of {names}", factor(times));
             (text, best.map(|best| best * times), true)
         }
         Bound::NearRtt(share, more) => {
             let rtt = of_case.and_then(|one| one.paths.first()).map(|path| path.rtt.0 as f64 / 1e9);
             let limit = rtt.map(|rtt| rtt + (rtt * share).max(more));
-            (format!("at most the RTT + {} or {}", factor(share), show(more)), limit, false)
+            let text = format!("at most the RTT + {} it or {}, whichever is more", factor(share), show(more));
+            (text, limit, false)
         }
         // Judged over all cases.
         Bound::EarlierThan(..) => (String::new(), None, true),
@@ -186,7 +183,7 @@ fn earlier(target: &Target, share: f64, other: &str, cases: &[CaseResult], wante
     let (own, others) = (reached(method), reached(other));
     let name = |place: Option<usize>| place.map_or("none", |place| cases[place].name.as_str());
     let text = format!(
-        "reaches {} of the best of both, {}, in an earlier case than `{other}`: {}, not {}",
+        "reaches {} the best of both, {}, in an earlier case than `{other}` (in {}; `{other}` in {})",
         factor(share),
         with_unit(*quantity, best),
         name(own),
@@ -212,9 +209,9 @@ pub(super) fn with_unit(quantity: Quantity, value: f64) -> String {
     format!("{} {}", quantity.show(value), quantity.shown().unit).trim().to_owned()
 }
 
-/// Writes 0.98 as 98%, 7 as 7 times.
+/// Writes 0.98 as "98% of", 7 as "7 times".
 fn factor(times: f64) -> String {
-    if times < 2.0 { format!("{:.0}%", times * 100.0) } else { format!("{times} times") }
+    if times < 2.0 { format!("{:.0}% of", times * 100.0) } else { format!("{times} times") }
 }
 
 impl Verdict {
@@ -340,6 +337,8 @@ mod tests {
 
     #[test]
     fn a_verdict_says_what_was_wanted_and_what_came_out() {
+        let times = verdict(Bound::AtLeastTimes(7.0, "other"), 5e6, 10e6);
+        assert_eq!(times.text, "at least 7 times `other`'s (70.0 Mbit/s)");
         let verdict = verdict(Bound::AtLeastTimes(0.98, "other"), 479e6, 500e6);
         let text = "NOT MET      c: goodput of `own` at least 98% of `other`'s (490.0 Mbit/s): 479.0 Mbit/s";
         assert_eq!(verdict.to_string(), text);
@@ -353,11 +352,15 @@ mod tests {
         ];
         let of = |share, method: &'static str, other| {
             let target = Target::new(method, Quantity::GoodputBps, Bound::EarlierThan(share, other));
-            earlier(&target, share, other, &cases, &["small", "large"]).met
+            earlier(&target, share, other, &cases, &["small", "large"])
         };
-        assert_eq!(of(0.9, "own", "other"), Some(true));
-        assert_eq!(of(0.9, "other", "own"), Some(false));
-        assert_eq!(of(0.95, "own", "other"), Some(false), "both in the second");
+        assert_eq!(of(0.9, "own", "other").met, Some(true));
+        assert_eq!(of(0.9, "other", "own").met, Some(false));
+        assert_eq!(of(0.95, "own", "other").met, Some(false), "both in the second");
+        assert_eq!(
+            of(0.9, "other", "own").text,
+            "reaches 90% of the best of both, 0.0001 Mbit/s, in an earlier case than `own` (in large; `own` in small)"
+        );
     }
 
     #[test]

@@ -17,8 +17,9 @@ pub(super) fn section(text: &mut String, run: &Recorded, anchor: &str) -> fmt::R
     for (name, way) in [("Link, A to B", run.link.a_to_b), ("Link, B to A", run.link.b_to_a)] {
         let used = way.utilisation * 100.0;
         let queue = way.queue_max_bytes as f64 / 1e3;
+        let marked = if way.marked > 0 { format!("{} marked, ", way.marked) } else { String::new() };
         let value = format!(
-            "{} packets, {} dropped, {} lost at random, queue at most {queue:.1} kB, {used:.1}% used",
+            "{} packets, {} dropped, {} lost at random, {marked}queue at most {queue:.1} kB, {used:.1}% used",
             way.packets, way.drops, way.drops_random
         );
         fact(text, name, &value)?;

@@ -19,7 +19,7 @@ fn micros(micros: u64) -> Nanos {
 
 fn delivery(fate: Fate) -> Option<Nanos> {
     match fate {
-        Fate::Deliver { at } => Some(at),
+        Fate::Deliver { at } | Fate::DeliverMarked { at } => Some(at),
         Fate::Drop(_) => None,
     }
 }
@@ -30,6 +30,17 @@ fn a_packet_waits_for_those_before_it() {
     assert_eq!(link.offer(micros(0), 1_000), Fate::Deliver { at: micros(1_000) });
     assert_eq!(link.offer(micros(0), 500), Fate::Deliver { at: micros(1_500) });
     assert_eq!(link.offer(micros(5_000), 1_000), Fate::Deliver { at: micros(6_000) });
+}
+
+#[test]
+fn a_packet_that_waits_longer_than_the_threshold_is_marked() {
+    let config = DirectionConfig { mark: Some(micros(1_500)), ..megabyte_a_second() };
+    let mut link = Direction::new(config, 1).unwrap();
+    // A packet's own transmission counts as its wait.
+    assert_eq!(link.offer(micros(0), 1_500), Fate::Deliver { at: micros(1_500) });
+    assert_eq!(link.offer(micros(0), 1), Fate::DeliverMarked { at: micros(1_501) });
+    assert_eq!(link.offer(micros(2), 1), Fate::Deliver { at: micros(1_502) });
+    assert_eq!(link.counters(micros(9_000)).marked_packets, 1);
 }
 
 #[test]

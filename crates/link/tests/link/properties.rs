@@ -87,12 +87,17 @@ fn cross() -> impl Strategy<Value = CrossTraffic> {
     })
 }
 
-/// Any configuration of a direction; without a rate it has no cross traffic.
+/// Any configuration of a direction; without a rate it has neither cross traffic nor marks.
 fn anything() -> impl Strategy<Value = DirectionConfig> {
-    let extras = (loss(), prop::option::of(cross()), 0..5_000_000_u64, any::<bool>(), any::<bool>());
-    (limited(), extras).prop_map(|(config, (loss, cross, jitter, reorder, unlimited))| {
-        let config = DirectionConfig { loss, cross, jitter: Nanos(jitter), reorder, ..config };
-        if unlimited { DirectionConfig { rate: None, trace: None, cross: None, ..config } } else { config }
+    let mark = prop::option::of((0..9_000_000_u64).prop_map(Nanos));
+    let extras = (loss(), prop::option::of(cross()), 0..5_000_000_u64, any::<bool>(), mark, any::<bool>());
+    (limited(), extras).prop_map(|(config, (loss, cross, jitter, reorder, mark, unlimited))| {
+        let config = DirectionConfig { loss, cross, jitter: Nanos(jitter), reorder, mark, ..config };
+        if unlimited {
+            DirectionConfig { rate: None, trace: None, cross: None, mark: None, ..config }
+        } else {
+            config
+        }
     })
 }
 
@@ -125,12 +130,13 @@ proptest! {
     ) {
         let mut direction = Direction::new(config.clone(), seed).unwrap();
         let mut now = 0;
-        let (mut delivered, mut queue_drops, mut random_drops) = (0, 0, 0);
+        let (mut delivered, mut marked, mut queue_drops, mut random_drops) = (0, 0, 0, 0);
         for (gap, bytes) in packets {
             now += gap;
             match direction.offer(Nanos(now), bytes) {
-                Fate::Deliver { at } => {
+                fate @ (Fate::Deliver { at } | Fate::DeliverMarked { at }) => {
                     delivered += 1;
+                    marked += u64::from(matches!(fate, Fate::DeliverMarked { .. }));
                     prop_assert!(at >= Nanos(now));
                 }
                 Fate::Drop(Cause::Queue) => queue_drops += 1,
@@ -139,6 +145,7 @@ proptest! {
             let counters = direction.counters(Nanos(now));
             assert_accounted(&counters)?;
             prop_assert_eq!(counters.offered_packets, delivered + queue_drops + random_drops);
+            prop_assert_eq!(counters.marked_packets, marked);
             prop_assert_eq!(counters.drops_queue_packets, queue_drops);
             prop_assert_eq!(counters.drops_random_packets, random_drops);
             if let QueueLimit::Bytes(limit) = config.queue {
@@ -170,7 +177,7 @@ proptest! {
                 latest
             });
             let found = match direction.offer(Nanos(now), bytes) {
-                Fate::Deliver { at } => Some(at.0),
+                Fate::Deliver { at } | Fate::DeliverMarked { at } => Some(at.0),
                 Fate::Drop(cause) => {
                     prop_assert_eq!(cause, Cause::Queue);
                     None
@@ -189,7 +196,7 @@ proptest! {
         let mut last = Nanos::ZERO;
         for (gap, bytes) in packets {
             now += gap;
-            if let Fate::Deliver { at } = direction.offer(Nanos(now), bytes) {
+            if let Fate::Deliver { at } | Fate::DeliverMarked { at } = direction.offer(Nanos(now), bytes) {
                 prop_assert!(at >= last);
                 last = at;
             }

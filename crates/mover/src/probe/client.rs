@@ -1,9 +1,9 @@
 //! The client of `bufwise probe` against a server of its own: one measurement after another.
 //!
-//! Source: capacity by the dispersion of trains that are sent back to back (as in [`capacity`](super::capacity)); available
-//! bandwidth by trains at rising rates, in steps of a tenth of the capacity, until three steps in a row are too fast
-//! (Melander 2000; Jain and Dovrolis 2002), see [`estimate`](super::estimate). Two trains at the whole capacity give
-//! the first rate.
+//! Source: capacity by the dispersion of trains that are sent back to back (as in [`capacity`](super::capacity)), first
+//! joined ones, and single packets only if the joined ones show nothing (see [`train`]); available bandwidth by trains
+//! at rising rates, in steps of a tenth of the capacity, until three steps in a row are too fast (Melander 2000; Jain
+//! and Dovrolis 2002), see [`estimate`](super::estimate). Two trains at the whole capacity give the first rate.
 //! Properties kept: every wait is bounded; a train is sent after the one before has arrived, so that its queue has
 //! drained; figures without an answer stay "not measured".
 
@@ -26,8 +26,8 @@ use crate::wake;
 
 /// Payload of a train's packets: the largest that passes most tunnels unfragmented (WireGuard's 1,420 bytes over IPv6).
 const PAYLOAD: u16 = 1_352;
-/// Trains for the capacity of one way, and packets in each.
-const CAPACITY_TRAINS: u32 = 8;
+/// Trains for the capacity of one way, joined or not, and packets in each.
+const CAPACITY_TRAINS: u32 = 4;
 const CAPACITY_PACKETS: u16 = 32;
 /// Where packets are further apart than this, ns (some 2 Mbit/s), shorter trains suffice.
 const SLOW: u32 = 5_000_000;
@@ -103,10 +103,10 @@ impl PathClient {
     pub fn begin(control: TcpStream, patience: Duration) -> io::Result<Result<Self, TcpStream>> {
         control.set_nodelay(true)?;
         let Some(token) = greeting(&control, patience)? else { return Ok(Err(control)) };
-        control.set_read_timeout(Some(TIMEOUT))?;
         control.set_write_timeout(Some(TIMEOUT))?;
-        let (server, own) = (control.peer_addr()?, control.local_addr()?);
-        let socket = UdpSocket::bind((own.ip(), 0))?;
+        let (server, mut own) = (control.peer_addr()?, control.local_addr()?);
+        own.set_port(0);
+        let socket = UdpSocket::bind(own)?;
         server::prepare(&socket)?;
         let headers = if server.ip().to_canonical().is_ipv4() { 28 } else { 48 };
         let (next_train, next_probe) = (0, 0);
@@ -172,14 +172,20 @@ impl PathClient {
     /// The connection's, when the server does not answer.
     pub fn capacity(&mut self, way: Way, deadline: Instant) -> io::Result<Option<Estimate>> {
         let mut trains: Vec<Seen> = Vec::new();
-        for _ in 0..CAPACITY_TRAINS {
-            let is_slow = trains.last().is_some_and(|seen| seen.dispersion > SLOW);
-            let packets = if is_slow { SLOW_PACKETS } else { CAPACITY_PACKETS };
-            if Instant::now() < deadline {
-                trains.push(self.train(way, packets, Nanos(0))?);
+        let mut found = None;
+        // Trains with even numbers are joined.
+        for parity in [0_u32, 1] {
+            for _ in 0..CAPACITY_TRAINS {
+                let is_slow = trains.last().is_some_and(|seen| seen.dispersion > SLOW);
+                let packets = if is_slow { SLOW_PACKETS } else { CAPACITY_PACKETS };
+                if found.is_none() && Instant::now() < deadline {
+                    self.next_train = self.next_train.next_multiple_of(2) + parity;
+                    trains.push(self.train(way, packets, Nanos(0))?);
+                }
             }
+            found = estimate::capacity(&trains, PAYLOAD + self.headers);
         }
-        Ok(estimate::capacity(&trains, PAYLOAD + self.headers))
+        Ok(found)
     }
 
     /// The part of `capacity` that is free, one way.
@@ -276,8 +282,7 @@ impl PathClient {
 
     /// The server's report on a train.
     fn hear(&mut self, train: u32) -> io::Result<Seen> {
-        let mut answer = [0; PROBE_LEN];
-        (&self.control).read_exact(&mut answer)?;
+        let answer = whole_packet(&self.control, Instant::now() + TIMEOUT)?;
         match Packet::decode(&answer, self.token) {
             Ok(Packet::Seen(seen)) if seen.train == train => Ok(seen),
             _ => Err(io::Error::new(io::ErrorKind::InvalidData, "the server gave another answer")),
@@ -296,12 +301,13 @@ impl PathClient {
         let _lost_if_refused = self.socket.send_to(bytes, self.server);
     }
 
-    /// The packets that wait, with the time of their arrival; waits for one until then.
+    /// Packets that wait, at most so many at once, with the time of their arrival; waits for one until then.
     fn receive(&mut self, until: Instant) -> io::Result<Vec<(Packet, u64)>> {
         wake::until([(self.socket.as_fd(), PollFlags::POLLIN)], until)?;
         let mut buffer = [0; MAX_TRAIN_PACKET + 1];
         let mut packets = Vec::new();
-        while let Some(datagram) = datagram::receive(&self.socket, &mut buffer) {
+        for _ in 0..datagram::AT_ONCE {
+            let Some(datagram) = datagram::receive(&self.socket, &mut buffer) else { break };
             let Ok(packet) = Packet::decode(&buffer[..datagram.len], self.token) else { continue };
             if datagram.from != Some(self.server) {
                 continue;
@@ -340,6 +346,22 @@ fn greeting(control: &TcpStream, patience: Duration) -> io::Result<Option<Token>
         thread::sleep(Duration::from_millis(1));
     }
     Ok(None)
+}
+
+/// The next packet of the control connection, which must be whole by the deadline, however slowly its bytes come.
+fn whole_packet(mut control: &TcpStream, deadline: Instant) -> io::Result<[u8; PROBE_LEN]> {
+    let mut packet = [0; PROBE_LEN];
+    let mut came = 0;
+    while came < PROBE_LEN {
+        if wake::until([(control.as_fd(), PollFlags::POLLIN)], deadline)? != [true] {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "it has stopped answering"));
+        }
+        match control.read(&mut packet[came..])? {
+            0 => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it has closed the connection")),
+            more => came += more,
+        }
+    }
+    Ok(packet)
 }
 
 /// Probes of one series.
@@ -381,6 +403,8 @@ impl Probes {
 
 #[cfg(test)]
 mod tests {
+    use std::net::TcpListener;
+
     use super::*;
 
     #[test]
@@ -413,5 +437,49 @@ mod tests {
         assert_eq!(outcome(&[(9, 3), (8, 2)]), (0, 0, 98), "the later one came first");
         assert_eq!(outcome(&[(7, 0)]), (0, 0, 99));
         assert_eq!(outcome(&[]), (0, 0, 100));
+    }
+
+    /// A client of a server that only greets; with the server's end of the connection, and its token.
+    fn greeted() -> (PathClient, TcpStream, Token) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let control = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut server, _) = listener.accept().unwrap();
+        let token = Token::from_bytes([7; 16]);
+        let hello = Packet::Hello { busy: false };
+        server.write_all(hello.encode(token, &mut [0; MAX_TRAIN_PACKET])).unwrap();
+        let client = PathClient::begin(control, Duration::from_secs(10)).unwrap().unwrap();
+        (client, server, token)
+    }
+
+    #[test]
+    fn an_answer_in_pieces_ends_at_the_deadline_and_a_closed_connection_at_once() {
+        let (client, mut server, _) = greeted();
+        server.write_all(&[1; PROBE_LEN / 2]).unwrap();
+        let late = whole_packet(&client.control, Instant::now()).unwrap_err();
+        assert_eq!(late.kind(), io::ErrorKind::TimedOut);
+        drop(server);
+        let closed = whole_packet(&client.control, Instant::now() + Duration::from_secs(10)).unwrap_err();
+        assert_eq!(closed.kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn a_flood_is_read_in_parts() {
+        let (mut client, _server, token) = greeted();
+        let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+        client.server = peer.local_addr().unwrap();
+        let mut scratch = [0; MAX_TRAIN_PACKET];
+        let most = datagram::AT_ONCE;
+        for number in 0..most as u64 + 10 {
+            let echo = Packet::Echo { sequence: number, sent: Micros(1), number };
+            let bytes = echo.encode(token, &mut scratch);
+            peer.send_to(bytes, client.socket.local_addr().unwrap()).unwrap();
+        }
+        let deadline = Instant::now() + Duration::from_secs(10);
+        let mut came = 0;
+        while came < most + 10 {
+            let part = client.receive(deadline).unwrap().len();
+            assert!((1..=most).contains(&part), "{part} after {came}");
+            came += part;
+        }
     }
 }

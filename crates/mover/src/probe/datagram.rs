@@ -1,12 +1,15 @@
 //! Datagrams, and pieces of streams, with their time of arrival, as the kernel records it (`SO_TIMESTAMPNS`).
 
 use std::io::{self, IoSliceMut};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, setsockopt, sockopt};
 use nix::sys::time::TimeSpec;
+
+/// Datagrams to read before the caller looks at its clock and its other descriptors again: a flood must not delay these.
+pub(super) const AT_ONCE: usize = 128;
 
 /// A datagram in the caller's buffer.
 #[derive(Clone, Copy, Debug)]
@@ -38,12 +41,25 @@ pub(super) fn receive(socket: &impl AsRawFd, buffer: &mut [u8]) -> Option<Datagr
 }
 
 fn address(storage: &SockaddrStorage) -> Option<SocketAddr> {
-    let v4 = storage.as_sockaddr_in().map(|v4| SocketAddr::new(IpAddr::V4(v4.ip()), v4.port()));
-    v4.or_else(|| storage.as_sockaddr_in6().map(|v6| SocketAddr::new(IpAddr::V6(v6.ip()), v6.port())))
+    let v4 = storage.as_sockaddr_in().map(|v4| SocketAddr::from(*v4));
+    v4.or_else(|| storage.as_sockaddr_in6().map(|v6| SocketAddr::from(*v6)))
 }
 
 /// The wall clock, the clock of the time stamps.
 pub(super) fn unix_nanos() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_keeps_its_scope() {
+        for text in ["192.0.2.1:5", "[2001:db8::1]:5", "[fe80::1%3]:5"] {
+            let from: SocketAddr = text.parse().unwrap();
+            assert_eq!(address(&SockaddrStorage::from(from)), Some(from), "{text}");
+        }
+    }
 }

@@ -317,10 +317,11 @@ impl ProberThread {
         let _lost_if_refused = self.socket.send(packet.encode(self.token, &mut [0; MAX_TRAIN_PACKET]));
     }
 
-    /// Takes in every datagram that waits.
+    /// Takes in the datagrams that wait.
     fn receive_all(&mut self) {
         let mut buffer = [0; MAX_TRAIN_PACKET + 1];
-        while let Some(datagram) = datagram::receive(&self.socket, &mut buffer) {
+        for _ in 0..datagram::AT_ONCE {
+            let Some(datagram) = datagram::receive(&self.socket, &mut buffer) else { break };
             let now = (Instant::now(), datagram::unix_nanos());
             if let Ok(packet) = Packet::decode(&buffer[..datagram.len], self.token) {
                 self.received(packet, now, datagram.stamp.unwrap_or(now.1));

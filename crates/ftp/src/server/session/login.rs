@@ -66,14 +66,13 @@ impl ServerSession {
                 return Ok(Next::End);
             }
         };
-        let event =
-            Event::LoggedIn { peer: self.control.peer, user: user.name.clone(), tls: self.control.is_tls() };
-        self.server.tell(&event);
+        let (peer, is_known, tls) = (self.control.peer, !user.is_guest(), self.control.is_tls());
+        self.server.tell(&Event::LoggedIn { peer, user: user.name.clone(), is_known, tls });
         let text = match user.rights {
             Rights::Read => "Logged in, for reading.",
             Rights::Write => "Logged in, for reading and writing.",
         };
-        if !user.is_guest() {
+        if is_known {
             self.slot.keep();
         }
         self.client.user = Some(user);

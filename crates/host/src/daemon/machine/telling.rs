@@ -2,7 +2,7 @@
 
 use bufwise_units::Micros;
 
-use super::super::event::{Found, Regrouped};
+use super::super::event::{Found, Regrouped, Work};
 use super::Daemon;
 use crate::caps::{Change, Setting};
 use crate::container;
@@ -16,7 +16,7 @@ pub(super) enum Announcement {
     Reloaded,
 }
 
-/// A cause that keeps a search from being carried through; the next search tries again.
+/// A search, or work on the engines, that is not carried through; the next attempt does what is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Trouble {
     /// The search for network namespaces has failed.
@@ -27,6 +27,10 @@ pub(super) enum Trouble {
     Room,
     /// The search for the groups' cgroups has failed.
     Groups,
+    /// A sweep has failed.
+    Sweep,
+    /// Other work on the engines has failed.
+    Work(Work),
 }
 
 impl Trouble {
@@ -45,23 +49,54 @@ impl Trouble {
                 Kind::Group,
                 format_args!("connections are not passed on to groups for now: {cause}"),
             ),
+            Self::Sweep => Line::warning(
+                Kind::Engine,
+                format_args!(
+                    "sweeps fail, connections that existed and idle buffers stay as they are for now: {cause}"
+                ),
+            ),
+            Self::Work(work) => {
+                let what = match work {
+                    Work::Sample => "connections cannot be sampled, the last shares hold for now",
+                    Work::Share => "shares cannot be written, the last ones hold for now",
+                    Work::Beat => {
+                        "the heartbeat cannot be renewed, after 5 s without it connections do without shares"
+                    }
+                    Work::Grant => "requests cannot be read, buffers stay at the host's maxima for now",
+                };
+                Line::warning(Kind::Engine, format_args!("{what}: {cause}"))
+            }
         }
+    }
+
+    /// Returns the line for the trouble's end; `None`: it ends without a line.
+    fn end(self) -> Option<Line> {
+        let text = match self {
+            Self::Search | Self::Open | Self::Room | Self::Groups => return None,
+            Self::Sweep => "sweeps succeed again",
+            Self::Work(Work::Sample) => "connections are sampled again",
+            Self::Work(Work::Share) => "shares are written again",
+            Self::Work(Work::Beat) => "the heartbeat is renewed again",
+            Self::Work(Work::Grant) => "requests are read again",
+        };
+        Some(Line::info(Kind::Engine, text))
     }
 }
 
 impl Daemon {
     /// Logs a trouble once per cause; with `None` it is over, and is logged again if it comes back.
     pub(super) fn tell_trouble(&mut self, trouble: Trouble, cause: Option<String>, now: Micros) {
-        let Some(cause) = cause else {
-            self.troubles.remove(&trouble);
+        if self.troubles.get(&trouble) == cause.as_ref() {
             return;
-        };
-        let line = trouble.line(&cause);
-        // A line that would be left out now is logged after the next search.
-        if self.troubles.get(&trouble) != Some(&cause) && self.limiter.is_ready(line.kind, now) {
-            self.troubles.insert(trouble, cause);
-            self.say(line, now);
         }
+        let line = cause.as_ref().map_or_else(|| trouble.end(), |cause| Some(trouble.line(cause)));
+        // A line that would be left out now is logged after the next attempt.
+        if line.as_ref().is_some_and(|line| !self.limiter.is_ready(line.kind, now)) {
+            return;
+        }
+        self.troubles.remove(&trouble);
+        self.troubles.extend(cause.map(|cause| (trouble, cause)));
+        line.into_iter().for_each(|line| self.say(line, now));
     }
 
     fn tell_room(&mut self, known: usize, left_alone: usize, now: Micros) {

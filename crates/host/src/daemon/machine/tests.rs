@@ -2,6 +2,7 @@
 
 mod pacing;
 mod searches;
+mod trying;
 mod world;
 
 use std::collections::BTreeSet;
@@ -10,7 +11,7 @@ use bufwise_bpf::{FlowState, Released, Shares};
 use bufwise_units::{Bytes, Micros};
 use proptest::prelude::*;
 
-use super::super::event::{Event, Found, Notice, Regrouped, Sweep};
+use super::super::event::{Event, Found, Notice, Regrouped, Sweep, Work};
 use crate::caps::{Change, Setting, Value};
 use crate::control::{Reply, Request};
 use crate::leftovers::Cleared;
@@ -306,13 +307,13 @@ fn a_stop_gives_everything_back_and_says_what() {
 }
 
 #[test]
-fn an_engine_that_is_lost_ends_the_daemon_after_giving_back() {
+fn a_failure_without_remedy_ends_the_daemon_after_giving_back() {
     let mut world = World::tuning(task("abt"));
-    world.feed(Event::Failed(failure("reading the connections failed")));
+    world.feed(Event::Failed(failure("cannot wait for something to do")));
     world.feed(Event::Stop);
     assert_eq!(world.did, ["give back"]);
     assert_eq!(world.log.last().unwrap(), "stopped by an error");
-    assert_eq!(world.ended.as_deref(), Some("reading the connections failed"));
+    assert_eq!(world.ended.as_deref(), Some("cannot wait for something to do"));
 }
 
 #[test]
@@ -546,6 +547,10 @@ proptest! {
                 6 => world.feed(Event::SizesRequested),
                 7 if fails() => world.feed(Event::Failed(failure("lost"))),
                 8 if fails() => world.during_load.push_back(Event::Stop),
+                9 => {
+                    let work = if fails() { Work::Sample } else { Work::Share };
+                    world.failures.insert(work, 2);
+                }
                 _ => world.run(Micros::from_secs(3)),
             }
             // The daemon tunes with an engine, or is paused without one.

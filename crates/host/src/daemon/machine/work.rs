@@ -7,9 +7,10 @@ use bufwise_bpf::{Config, FlowState};
 use bufwise_units::{Bytes, Micros};
 
 use super::super::due::{DISCOVERY, lying_idle};
-use super::super::event::{Action, Notice, Sweep};
+use super::super::event::{Action, Notice, Sweep, Work};
 use super::super::ledger::Balance;
 use super::reload::{Reload, Stage};
+use super::telling::Trouble;
 use super::{Daemon, Phase};
 use crate::caps::{Change, Setting};
 use crate::error::{Result, in_words};
@@ -58,6 +59,7 @@ impl Daemon {
             return;
         }
         self.sample_took = took;
+        self.succeeded(Work::Sample, now);
         let is_ready = |kind| self.limiter.is_ready(kind, now);
         let Balance { bounds, lines, held } = self.ledgers.observe(&parts, host, now, is_ready);
         (self.counts.send_buffers, self.counts.receive_windows) = self.ledgers.changes();
@@ -98,8 +100,10 @@ impl Daemon {
         self.elsewhere = elsewhere;
     }
 
-    /// Notes that devices were bounded, except `refused`, in that time.
+    /// Notes that shares were written in that time, each with a heartbeat, and that devices were bounded, except `refused`.
     pub(super) fn shared(&mut self, refused: Vec<String>, took: Micros, now: Micros) {
+        self.succeeded(Work::Share, now);
+        self.succeeded(Work::Beat, now);
         self.counts.refused_bounds += refused.len() as u64;
         let line =
             |error| Line::warning(Kind::Refused, format_args!("bounds of devices stay as they are: {error}"));
@@ -111,6 +115,7 @@ impl Daemon {
     /// Samples at once if many connections have come or gone since the last sample, or if the kernel's TCP holds much more:
     /// connections at rest, to which no share is assigned, may have become busy.
     pub(super) fn beaten(&mut self, turnover: u64, host: Option<TcpMemory>, now: Micros) {
+        self.succeeded(Work::Beat, now);
         let many =
             usize::try_from(turnover).is_ok_and(|turnover| turnover.saturating_mul(FEW) > self.looked_at);
         let (send, receive) = self.task.budgets();
@@ -127,7 +132,9 @@ impl Daemon {
 
     pub(super) fn swept(&mut self, sweep: Sweep, took: Micros, now: Micros) {
         self.counts.given_back += sweep.given_back;
-        self.counts.refused_sweeps += sweep.refused.len() as u64;
+        let has_failed = sweep.failed.is_some();
+        self.counts.refused_sweeps += sweep.refused.len() as u64 + u64::from(has_failed);
+        self.tell_trouble(Trouble::Sweep, sweep.failed, now);
         for (label, count) in sweep.adopted {
             self.counts.adopted += count;
             let line = format_args!("{count} connections that existed adopted in network namespace {label}");
@@ -148,13 +155,18 @@ impl Daemon {
             );
             self.say(Line::info(Kind::GivenBack, line), now);
         }
-        self.unseen_sweep = Some(self.sweep_began);
-        self.due.swept(self.sweep_began, took);
+        if has_failed {
+            self.due.sweep_failed(self.sweep_began, took);
+        } else {
+            self.unseen_sweep = Some(self.sweep_began);
+            self.due.swept(self.sweep_began, took);
+        }
         self.announce(now);
     }
 
     /// Notes that requests were granted, except `refused`.
     pub(super) fn granted(&mut self, refused: Vec<String>, now: Micros) {
+        self.succeeded(Work::Grant, now);
         self.counts.refused_sizes += refused.len() as u64;
         let line = |error| {
             Line::warning(Kind::Refused, format_args!("a buffer stays at the host's maximum: {error}"))

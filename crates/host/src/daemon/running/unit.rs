@@ -49,12 +49,13 @@ impl Unit {
         Ok(())
     }
 
-    /// Detaches the engine from every cgroup and renews its shares.
-    pub(super) fn begin_again(&mut self) -> Result<()> {
+    /// Detaches the engine from every cgroup and renews its shares, which ends its rest; if that fails, the daemon's next
+    /// heartbeat does it.
+    pub(super) fn begin_again(&mut self) {
         self.engine.detach();
         self.cgroups.clear();
         let shares = self.engine.shares().unwrap_or_default();
-        Ok(self.engine.beat(shares)?)
+        let _left_to_the_next_heartbeat = self.engine.beat(shares);
     }
 
     /// Attaches the engine to the daemon's cgroups.

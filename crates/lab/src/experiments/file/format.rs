@@ -59,6 +59,7 @@ pub(super) struct Path {
     pub(super) rtt: Option<Word>,
     pub(super) queue: Option<Word>,
     pub(super) policer: Option<bool>,
+    pub(super) mark: Option<Word>,
     pub(super) loss: Option<Word>,
     pub(super) jitter: Option<Word>,
     pub(super) reorder: Option<bool>,
@@ -144,7 +145,7 @@ pub(super) struct Ftp {
 pub(super) struct Case {
     pub(super) name: Word,
     pub(super) memory: Option<Word>,
-    pub(super) quick: Option<bool>,
+    pub(super) quick: Option<Spanned<bool>>,
     pub(super) repeat: Option<Spanned<u32>>,
     pub(super) limits: Option<Word>,
     pub(super) initial_window: Option<u32>,

@@ -18,7 +18,7 @@ pub(super) fn read(
     (paths, links): (&Written, &Written),
 ) -> Result<(Vec<PathSpec>, Vec<&'static str>), Fault> {
     if paths.is_empty() {
-        return Err(Fault::of_file("no path: add [[path]] with a `rate` and an `rtt`"));
+        return Err(Fault::of_file("path: no path: add [[path]] with a `rate` and an `rtt`"));
     }
     if let Some(beyond) = paths.get(MOST_PATHS) {
         return Err(Fault::at(beyond, format!("at most {MOST_PATHS} paths")));
@@ -101,6 +101,7 @@ fn spec(written: &Spanned<format::Path>, what: &str) -> Result<PathSpec, Fault> 
         rtt: parsed_if(path.rtt.as_ref())?.unwrap_or(usual.rtt),
         queue: parsed_if(path.queue.as_ref())?,
         policer: path.policer.unwrap_or(false),
+        mark: parsed_if(path.mark.as_ref())?,
         loss: parsed_if::<LossSpec>(path.loss.as_ref())?.unwrap_or_default().0,
         jitter: parsed_if::<Nanos>(path.jitter.as_ref())?.unwrap_or(usual.jitter),
         reorder: path.reorder.unwrap_or(false),

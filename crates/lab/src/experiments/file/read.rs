@@ -13,9 +13,8 @@ use super::super::model::{
     Case, Experiment, Flow, Ftp, Method, Quantity, Setup, Target, USUAL_RMEM, USUAL_WMEM, Way,
 };
 use super::Policies;
-use super::bounds;
 use super::format::{self, File, Kind, WayKey, Word};
-use super::{paths, workloads};
+use super::{bounds, machine, paths, workloads};
 use crate::spec::PathSpec;
 
 /// Most cases, methods and repetitions, so that a screen can show the results.
@@ -29,7 +28,7 @@ const SMALLEST_LIMIT: u64 = 4_096;
 /// Longest name, in bytes.
 const LONGEST_NAME: usize = 60;
 
-/// A fault, with its position in the file if there is one.
+/// A fault, with its position in the file; without one, `what` begins with the key that the file lacks.
 #[derive(Debug)]
 pub(super) struct Fault {
     pub(super) at: Option<Range<usize>>,
@@ -43,6 +42,11 @@ impl Fault {
 
     pub(super) fn of_file(what: impl Display) -> Self {
         Self { at: None, what: what.to_string() }
+    }
+
+    /// Returns the fault with the position of `place` if it has none of its own.
+    fn or_at<T>(self, place: &Spanned<T>) -> Self {
+        Self { at: self.at.or_else(|| Some(place.span())), what: self.what }
     }
 }
 
@@ -125,6 +129,7 @@ pub(super) fn experiment(file: &File, id: &str, policies: &Policies) -> Result<E
     {
         return Err(Fault::at(expect, "within-memory: give every case a `memory`"));
     }
+    machine::check(file, policies)?;
     Ok(Experiment {
         id,
         source: file.source.as_deref().map_or("file", kept),
@@ -193,7 +198,8 @@ fn cases(file: &File, id: &str, way: Way) -> Result<Vec<Case>, Fault> {
     }
     let mut names = BTreeSet::new();
     let mut cases = Vec::new();
-    for written in file.case.iter().map(Spanned::get_ref) {
+    for case in &file.case {
+        let written = case.get_ref();
         let own_name = name(&written.name)?;
         if !names.insert(own_name) {
             return Err(Fault::at(&written.name, format!("`{own_name}` is the name of a case before")));
@@ -201,23 +207,28 @@ fn cases(file: &File, id: &str, way: Way) -> Result<Vec<Case>, Fault> {
         let paths = if written.path.is_empty() { &file.path } else { &written.path };
         let links = if written.link.is_empty() { &file.link } else { &written.link };
         let workloads = if written.workload.is_empty() { &file.workload } else { &written.workload };
-        let (paths, flows) = paths_and_flows((paths, links), workloads, way)?;
+        let load = paths_and_flows((paths, links), workloads, way);
+        let (paths, flows) = load.map_err(|fault| fault.or_at(case))?;
         cases.push(Case {
             name: own_name.to_owned(),
             paths,
             flows,
             memory: written.memory.as_ref().map(bytes).transpose()?.or(memory),
-            quick: written.quick.unwrap_or(true),
+            quick: written.quick.as_ref().is_none_or(|quick| *quick.get_ref()),
             setup: Setup { repeat: None, ..setup(written)? },
         });
         if let (Some(last), own) = (cases.last_mut(), written.repeat.as_ref()) {
             last.setup.repeat = own.map(repeat).transpose()?.or(file_repeat);
         }
     }
-    if cases.iter().any(|case| case.quick) {
-        return Ok(cases);
+    let not_quick =
+        file.case.iter().map(|case| case.get_ref().quick.as_ref().filter(|quick| !quick.get_ref()));
+    match not_quick.collect::<Option<Vec<_>>>().as_deref() {
+        Some(&[first, ..]) => {
+            Err(Fault::at(first, "no case is quick: let --quick run one, by leaving out its `quick = false`"))
+        }
+        _ => Ok(cases),
     }
-    Err(Fault::of_file("no case is quick: let --quick run one, by leaving out its `quick = false`"))
 }
 
 fn repeat(number: &Spanned<u32>) -> Result<u32, Fault> {
@@ -250,7 +261,7 @@ fn paths_and_flows(
 fn methods(file: &File, policies: &Policies) -> Result<Vec<Method>, Fault> {
     if file.method.is_empty() {
         return Err(Fault::of_file(
-            "no method: add [[method]] with a `name`, and a policy as `client` or `server`",
+            "method: no method: add [[method]] with a `name`, and a policy as `client` or `server`",
         ));
     }
     if let Some(beyond) = file.method.get(MOST_METHODS) {

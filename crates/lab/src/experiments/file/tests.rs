@@ -11,7 +11,8 @@ fn read(text: &str) -> Result<Experiment, String> {
         "kernel" | "fit" => Ok(()),
         other => Err(format!("unknown policy `{other}`: kernel or fit")),
     };
-    parse(text, "mine", &Policies { run: policy, get: policy }).map_err(|error| error.to_string())
+    parse(text, "mine", &Policies { run: policy, get: policy, ..Policies::ANY })
+        .map_err(|error| error.to_string())
 }
 
 #[test]
@@ -165,14 +166,17 @@ fn errors_name_line_key_and_what_is_allowed() {
         ),
         (with("", "kind = \"file\"\nsize = \"1MB\"", "", ""), &["line 4", "kind", "download"]),
         (with("", "kind = \"program\"\nclient = \"true\"", "", ""), &["line 4", "server", "needs it"]),
-        (with("", "cross = true", "", ""), &["no workload that is measured", "[[workload]]"]),
+        (
+            with("", "cross = true", "", ""),
+            &["line 4: workload: no workload that is measured", "[[workload]]"],
+        ),
         (with("", "", "client = \"tahoe\"", ""), &["line 8: client", "tahoe", "kernel or fit"]),
         (with("", "", "rmem = \"1KB\"", ""), &["line 8: rmem", "from 4KiB"]),
         (with("", "", "sender = { \"kernel.panic\" = \"1\" }", ""), &["line 8", "`net.`"]),
         (with("", "", "sender = { \"net.x/../y\" = \"1\" }", ""), &["line 8", "`net.`"]),
         (with("", "", "", "[[method]]\nname = \"kernel\""), &["line 10: name", "method before"]),
         (with("", "", "", "[[case]]\nname = \"a\"\nmethods = [\"fit\"]"), &["line 11: methods", "`kernel`"]),
-        (with("", "", "", "[[case]]\nname = \"a\"\nquick = false"), &["no case is quick"]),
+        (with("", "", "", "[[case]]\nname = \"a\"\nquick = false"), &["line 11: quick: no case is quick"]),
         (
             with("", "", "", "[[expect]]\nmethod = \"fit\"\nquantity = \"drops\"\nat-most = 1"),
             &["line 10: method", "`fit` is no method", "`kernel`"],
@@ -227,8 +231,10 @@ fn errors_name_line_key_and_what_is_allowed() {
             &["line 9: workload: kind", "`file`", "`bulk`"],
         ),
         ("id = \"a/b\"".to_owned(), &["line 1: id", "hyphens"]),
-        (String::new(), &["no path", "[[path]]"]),
-        ("[[path]]\nrate = \"1mbit\"\n[[workload]]".to_owned(), &["no method", "[[method]]"]),
+        (String::new(), &["line 1: path: no path", "[[path]]"]),
+        ("[[path]]\nrate = \"1mbit\"\n[[workload]]".to_owned(), &["line 1: method: no method", "[[method]]"]),
+        ("[[path]]\nrate = \"1mbit\"".to_owned(), &["line 1: workload: no workload", "[[workload]]"]),
+        ("[[workload]]\n[[case]]\nname = \"a\"".to_owned(), &["line 2: path: no path", "[[path]]"]),
         ("path = [{ rate = \"fast\" }]".to_owned(), &["line 1: rate", "fast", "100mbit"]),
         ("path".to_owned(), &["line 1"]),
     ] {
@@ -236,6 +242,35 @@ fn errors_name_line_key_and_what_is_allowed() {
         assert!(words.iter().all(|word| error.contains(word)), "{text}\n{error}");
         assert_eq!(error.lines().count(), 1, "{error}");
     }
+}
+
+#[test]
+fn what_this_machine_lacks_is_named_with_its_line_and_key() {
+    fn only(name: &str, known: &str) -> Result<(), String> {
+        if name == known { Ok(()) } else { Err(format!("no `{name}`: there is `{known}`")) }
+    }
+    let policies = Policies {
+        congestion_control: |name| only(name, "reno"),
+        setting: |name| only(name, "net.a"),
+        ..Policies::ANY
+    };
+    let case = |rest: &str| with("", "", "", &format!("[[case]]\nname = \"a\"\n{rest}"));
+    for (text, words) in [
+        (with("", "", "congestion-control = \"tahoe\"", ""), "line 8: congestion-control: no `tahoe`"),
+        (with("", "congestion-control = \"tahoe\"", "", ""), "line 5: congestion-control: no `tahoe`"),
+        (case("workload = [{ congestion-control = \"tahoe\" }]"), "line 11: congestion-control: no `tahoe`"),
+        (with("", "", "sender = { \"net.b\" = \"1\" }", ""), "line 8: sender: no `net.b`"),
+        (with("", "", "receiver = { \"net.b\" = \"1\" }", ""), "line 8: receiver: no `net.b`"),
+        (case("settings = { \"net.b\" = \"1\" }"), "line 11: settings: no `net.b`"),
+    ] {
+        let error = parse(&text, "mine", &policies).expect_err(&text).to_string();
+        assert!(error.starts_with(words) && error.contains("there is `"), "{text}\n{error}");
+        let there = text.replace("tahoe", "reno").replace("net.b", "net.a");
+        assert!(parse(&there, "mine", &policies).is_ok(), "{there}");
+        assert!(parse(&text, "mine", &Policies::ANY).is_ok(), "another machine may have it: {text}");
+    }
+    let beside = with("", "", "congestion-control = \"tahoe\"\nbeside = true", "");
+    assert!(parse(&beside, "mine", &policies).is_ok(), "the method is left out of the runs");
 }
 
 #[test]

@@ -35,9 +35,8 @@ pub(super) fn flows(
     let flows: Vec<Flow> =
         workloads.iter().map(|workload| flow(workload, paths, way)).collect::<Result<_, _>>()?;
     if flows.iter().all(|flow| flow.cross) {
-        return Err(Fault::of_file(
-            "no workload that is measured: add [[workload]]; one with `cross = true` is only in the way",
-        ));
+        let what = "workload: no workload that is measured: add [[workload]]; one with `cross = true` is only in the way";
+        return Err(workloads.first().map_or_else(|| Fault::of_file(what), |first| Fault::at(first, what)));
     }
     Ok(flows)
 }

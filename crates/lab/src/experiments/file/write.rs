@@ -110,7 +110,7 @@ fn case(case: &Case) -> format::Case {
     format::Case {
         name: word(&case.name),
         memory: case.memory.map(bytes),
-        quick: (!case.quick).then_some(false),
+        quick: (!case.quick).then(|| Spanned::new(0..0, false)),
         repeat: repeat.map(|repeat| Spanned::new(0..0, repeat)),
         limits: limits.map(bytes),
         initial_window: *initial_window,
@@ -153,6 +153,7 @@ fn path(spec: &PathSpec, name: Option<Word>) -> format::Path {
         rtt: time(spec.rtt),
         queue: spec.queue.map(queue),
         policer: if_set(spec.policer),
+        mark: spec.mark.map(|mark| word(mark.to_string())),
         loss: loss(spec.loss),
         jitter: time(spec.jitter),
         reorder: if_set(spec.reorder),

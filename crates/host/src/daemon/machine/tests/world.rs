@@ -1,13 +1,13 @@
 //! A simulated host: it carries actions out at once and records them; time passes only when a test says so.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 
 use bufwise_bpf::{Conditions, FlowState, Matching, Released, Shares};
 use bufwise_units::Micros;
 
 use super::super::super::config::{Options, Settings};
-use super::super::super::event::{Action, Event, Facts, Found, GivenBack, Notice, Regrouped, Sweep};
+use super::super::super::event::{Action, Event, Facts, Found, GivenBack, Notice, Regrouped, Sweep, Work};
 use super::super::super::task::{PlannedGroup, Task};
 use super::super::{Daemon, Phase, Surroundings};
 use crate::caps::Change;
@@ -57,6 +57,11 @@ pub(super) struct World {
     pub(super) loads: VecDeque<Result<Regrouped>>,
     pub(super) found: VecDeque<Result<Found>>,
     pub(super) regrouped: VecDeque<Regrouped>,
+    pub(super) sweeps: VecDeque<Sweep>,
+    /// How many of the next attempts at this work fail, for lack of memory.
+    pub(super) failures: BTreeMap<Work, u32>,
+    /// Number of attempts so far, failed or not.
+    pub(super) attempts: BTreeMap<Work, u32>,
     /// The administrator's changes; reported once.
     pub(super) seen: Vec<(String, Result<Vec<Change>>)>,
     pub(super) released: Released,
@@ -112,6 +117,9 @@ impl World {
             loads: VecDeque::new(),
             found: VecDeque::new(),
             regrouped: VecDeque::new(),
+            sweeps: VecDeque::new(),
+            failures: BTreeMap::new(),
+            attempts: BTreeMap::new(),
             seen: Vec::new(),
             released: Released::default(),
             during_load: VecDeque::new(),
@@ -202,7 +210,25 @@ impl World {
         self.did.push(what.to_owned());
     }
 
+    /// Counts an attempt at work on the engines; returns the event if it is to fail.
+    fn failed(&mut self, action: &Action) -> Option<Event> {
+        let work = match action {
+            Action::Sample => Work::Sample,
+            Action::Share(_) => Work::Share,
+            Action::Beat => Work::Beat,
+            Action::Grant => Work::Grant,
+            _ => return None,
+        };
+        *self.attempts.entry(work).or_default() += 1;
+        let left = self.failures.get_mut(&work).filter(|left| **left > 0)?;
+        *left -= 1;
+        Some(Event::Troubled(work, failure("ENOMEM")))
+    }
+
     fn perform(&mut self, action: Action) -> Option<Event> {
+        if let Some(event) = self.failed(&action) {
+            return Some(event);
+        }
         match action {
             Action::ClearLeftovers => {
                 self.did("clear");
@@ -258,7 +284,7 @@ impl World {
             Action::Sweep => {
                 self.did("sweep");
                 self.now += self.sweep_cost;
-                Some(Event::Swept(Sweep::default(), self.sweep_cost))
+                Some(Event::Swept(self.sweeps.pop_front().unwrap_or_default(), self.sweep_cost))
             }
             Action::WatchMaxima => Some(Event::MaximaSeen(std::mem::take(&mut self.seen))),
             Action::Grant => {

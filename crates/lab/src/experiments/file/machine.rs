@@ -1,0 +1,70 @@
+//! Checks that this machine has the congestion controls and the network settings that a file names, so that a run does not
+//! fail after minutes.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use toml::Spanned;
+
+use super::Policies;
+use super::format::{File, Word};
+use super::read::Fault;
+use crate::congestion;
+
+impl Policies {
+    /// Returns the same checks of policies, with those of this machine's congestion controls and settings.
+    #[must_use]
+    pub fn on_this_machine(self) -> Self {
+        Self {
+            congestion_control: |name| congestion::check(name).map_err(|error| error.to_string()),
+            setting,
+            ..self
+        }
+    }
+}
+
+/// Checks the congestion controls and the settings of the whole file.
+pub(super) fn check(file: &File, policies: &Policies) -> Result<(), Fault> {
+    let checked = |word: &Word, check: fn(&str) -> Result<(), String>| {
+        check(word.get_ref()).map_err(|what| Fault::at(word, what))
+    };
+    let methods = || file.method.iter().map(Spanned::get_ref);
+    // Where the kernel lacks the congestion control of a method beside the others, the method is left out.
+    let needed = methods().filter(|method| method.beside != Some(true));
+    let of_methods = needed.filter_map(|method| method.congestion_control.as_ref());
+    let workloads = file.case.iter().flat_map(|case| &case.get_ref().workload).chain(&file.workload);
+    let of_workloads = workloads.filter_map(|workload| workload.get_ref().congestion_control.as_ref());
+    of_methods.chain(of_workloads).try_for_each(|word| checked(word, policies.congestion_control))?;
+    let of_hosts = methods().flat_map(|method| [&method.sender, &method.receiver]);
+    let settings = of_hosts.chain(file.case.iter().map(|case| &case.get_ref().settings));
+    settings.flat_map(BTreeMap::keys).try_for_each(|key| checked(key, policies.setting))
+}
+
+/// Checks that the kernel has a network setting.
+fn setting(key: &str) -> Result<(), String> {
+    // The interfaces of the hosts, bw0 and on, are made with each run; they have the settings of the default.
+    let is_of_run = |part: &str| part.strip_prefix("bw").is_some_and(|number| number.parse::<u8>().is_ok());
+    let file: PathBuf = key.split('.').map(|part| if is_of_run(part) { "default" } else { part }).collect();
+    if Path::new("/proc/sys").join(file).is_file() {
+        return Ok(());
+    }
+    Err(format!(
+        "this kernel has no setting `{key}`: `sysctl -a` lists those that it has, of which net.* are allowed"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_those_of_this_kernel_and_of_the_hosts_interfaces() {
+        for key in ["net.ipv4.tcp_rmem", "net.ipv4.conf.lo.forwarding", "net.ipv4.conf.bw12.forwarding"] {
+            assert_eq!(setting(key), Ok(()));
+        }
+        for key in ["net.ipv4.tcp_no_such", "net.ipv4", "net.ipv4.conf.bw.forwarding"] {
+            let error = setting(key).expect_err(key);
+            assert!(error.contains(&format!("`{key}`")) && error.contains("sysctl -a"), "{error}");
+        }
+    }
+}
