@@ -182,10 +182,18 @@ pub(crate) mod tests {
     use proptest::prelude::*;
     use std::sync::OnceLock;
 
-    /// Returns a moment with that many connections, each with names of its own, of length `text` and one more.
+    /// Returns a moment with that many connections, each with figures and names of its own, of length `text` and one more,
+    /// in which little repeats.
     pub(crate) fn moment(time_s: u64, connections: usize, text: usize) -> Moment {
         static VIEW: OnceLock<ConnectionView> = OnceLock::new();
-        let name = |kind: char, number: usize| format!("{kind}{number:x<text$}");
+        let scattered = |number: usize, place: u64| {
+            (number as u64 * 1_009 + place + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 28
+        };
+        let name = |kind: char, number: usize| {
+            let parts = (0..text as u64 / 8 + 1).map(|part| scattered(number, u64::from(kind) * 64 + part));
+            let digits: String = parts.map(|part| format!("{part:08x}")).collect();
+            format!("{kind}{}", &digits[..text])
+        };
         let policy = PolicyNames { send: "fixed:64KiB".to_owned(), receive: "sobas:published".to_owned() };
         let view = |number| ConnectionView {
             netns: name('n', number),
@@ -194,6 +202,18 @@ pub(crate) mod tests {
             group: Some(name('g', number)),
             policy: Some(policy.clone()),
             tuned: Some(crate::view::Tuned::default()),
+            cookie: scattered(number, 1),
+            bytes_acked: scattered(number, 2),
+            bytes_received: scattered(number, 3),
+            goodput_bps: Some(scattered(number, 4)),
+            delivery_rate_bps: scattered(number, 5),
+            srtt_s: Some(scattered(number, 6) as f64 / 1e12),
+            cwnd_bytes: scattered(number, 7),
+            send_buffer_bytes: scattered(number, 8),
+            send_queued_bytes: scattered(number, 9),
+            receive_buffer_bytes: scattered(number, 10),
+            receive_window_bytes: scattered(number, 11),
+            segments_out: scattered(number, 12),
             ..VIEW.get_or_init(connection_view).clone()
         };
         let kept = |number| Kept { view: view(number), queueing_delay_s: Some(0.047), repeated: 17 };
@@ -228,7 +248,7 @@ pub(crate) mod tests {
     fn the_longest_answer_is_one_that_a_client_reads() {
         let mut ring = Ring::default();
         let mut one = moment(0, BY_RATE + BY_MEMORY, 1);
-        // The name of all takes its memory once, and is written out for each.
+        // The name of all takes little memory, and is written out for each.
         let cgroup = Some("x".repeat(3_000));
         one.connections.iter_mut().for_each(|kept| kept.view.cgroup.clone_from(&cgroup));
         (0..LENGTH).for_each(|_| ring.push(&one));
