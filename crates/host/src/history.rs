@@ -140,14 +140,9 @@ impl Ring {
         self.bytes as u64
     }
 
-    /// Returns the moments in order of time.
-    pub(crate) fn moments(&self) -> impl Iterator<Item = Moment> {
-        self.moments.iter().filter_map(Packed::moment)
-    }
-
-    /// Returns the newest moment.
-    pub(crate) fn last(&self) -> Option<Moment> {
-        self.moments.back()?.moment()
+    /// Returns the moments as JSON, in order of time.
+    pub(crate) fn texts(&self) -> impl DoubleEndedIterator<Item = Vec<u8>> {
+        self.moments.iter().filter_map(Packed::json)
     }
 
     /// Returns the requested part.

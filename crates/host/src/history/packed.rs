@@ -35,8 +35,12 @@ impl Packed {
 
     /// Returns the moment; `None` only for bytes that [`Packed::new`] does not make.
     pub(super) fn moment(&self) -> Option<Moment> {
-        let text = decompress_to_vec_with_limit(&self.bytes, self.text).ok()?;
-        serde_json::from_slice(&text).ok()
+        serde_json::from_slice(&self.json()?).ok()
+    }
+
+    /// Returns the moment's JSON; `None` as for [`Packed::moment`].
+    pub(super) fn json(&self) -> Option<Vec<u8>> {
+        decompress_to_vec_with_limit(&self.bytes, self.text).ok()
     }
 
     /// Returns the memory that this takes, bytes.
