@@ -25,8 +25,8 @@ fn pieces(data: &[u8]) -> (usize, &[u8]) {
     }
 }
 
-/// A client's reading of a server's bytes: the same replies wherever the stream is cut, within bounds,
-/// and each the same again once it was encoded.
+/// Reads a server's bytes as a client does. The replies do not depend on where the stream is cut, stay within bounds, and are the
+/// same again after they were encoded.
 pub fn reply(data: &[u8]) {
     let (piece, stream) = pieces(data);
     let whole = replay(stream, stream.len());
@@ -34,7 +34,7 @@ pub fn reply(data: &[u8]) {
     for reply in &whole.0 {
         assert!((100..600).contains(&reply.code));
         assert!(reply.lines.iter().map(Vec::len).sum::<usize>() <= MAX_REPLY);
-        // Control bytes in the text become others when it is encoded, once.
+        // Encoding replaces control bytes in the text; encoding it once more changes nothing.
         let encoded = one_reply(reply);
         assert_eq!((encoded.code, encoded.lines.len()), (reply.code, reply.lines.len()));
         assert_eq!(one_reply(&encoded), encoded);
@@ -52,8 +52,8 @@ fn one_reply(reply: &Reply) -> Reply {
     read
 }
 
-/// A server's reading of a client's bytes: the same commands wherever the stream is cut, each the same
-/// again once it was encoded, and errors that repeat nothing.
+/// Reads a client's bytes as a server does. The commands do not depend on where the stream is cut, and are the same again after
+/// they were encoded; errors repeat no byte of the client.
 pub fn command(data: &[u8]) {
     let (piece, stream) = pieces(data);
     let whole = lines(stream, stream.len());
@@ -98,7 +98,7 @@ fn lines(stream: &[u8], piece: usize) -> Vec<Result<Vec<u8>, WireError>> {
     read
 }
 
-/// A client's reading of a directory's listing: entries within bounds, which can be listed again.
+/// Reads a directory's listing as a client does. The entries stay within bounds, and can be listed again.
 pub fn listing(data: &[u8]) {
     let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_795_314_600);
     for line in data.split(|byte| *byte == b'\n') {
@@ -136,8 +136,7 @@ fn within_bounds(entry: &Entry) {
     }
 }
 
-/// A client's reading of the replies that name ports, buffers and features, and a server of the arguments
-/// that do.
+/// Reads replies that name ports, buffers and features as a client does, and arguments that name them as a server does.
 pub fn address(data: &[u8]) {
     for line in data.split(|byte| *byte == b'\n') {
         for code in [126, 200, 227, 229] {
@@ -167,8 +166,8 @@ pub fn address(data: &[u8]) {
     assert!(features.hashes().len() >= usize::from(features.hash_selected().is_some()));
 }
 
-/// A client's reading of a server's sums: the list leads to a question that can be sent, and an answer to a sum that
-/// stands in it, or to none.
+/// Reads a server's checksums as a client does. The list of algorithms leads to a request that can be sent; an answer leads to
+/// the checksum that it contains, or to none.
 pub fn checksum(data: &[u8]) {
     let lines: Vec<Vec<u8>> = data.split(|byte| *byte == b'\n').map(<[u8]>::to_vec).take(1_000).collect();
     let features = Features::from_reply(&one_reply(&Reply::multi(211, "Features:", lines.clone(), "End")));
@@ -186,9 +185,9 @@ pub fn checksum(data: &[u8]) {
     }
 }
 
-/// Both ends' reading of a probe's datagram: a packet that encodes to the same bytes, or a rejection.
+/// Reads a probe's datagram as both ends do: it is a packet that encodes to the same bytes, or it is rejected.
 pub fn packet(data: &[u8]) {
-    // The token that the datagram claims, so that the checks behind the token's are reached.
+    // Use the token that the datagram claims, so that the checks after that of the token are reached.
     let claimed = data.get(8..24).and_then(|bytes| <[u8; 16]>::try_from(bytes).ok()).unwrap_or_default();
     if let Ok(packet) = Packet::decode(data, Token::from_bytes(claimed)) {
         let mut out = [0xff; MAX_TRAIN_PACKET];

@@ -6,7 +6,7 @@ use std::io::{Seek, Write};
 use bufwise_host::control::message::parse_request;
 use bufwise_host::daemon::{self, Options};
 
-/// A configuration file gives settings, or an error in one line that names the file; and the same at every reload.
+/// A configuration file gives settings, or an error in one line that names the file. A reload gives the same.
 pub fn configuration(data: &[u8]) {
     let mut file = tempfile::NamedTempFile::new_in("/dev/shm").expect("a file in memory");
     file.write_all(data).expect("memory enough");

@@ -6,7 +6,8 @@ mod message;
 
 use message::{MAX_HEADER, Parsed, parse, refusal};
 
-/// Bytes are the beginning of a request, a request that bytes behind it do not change, or are refused with a sound answer.
+/// Bytes are the beginning of a request, or a whole request that further bytes do not change, or they are refused with a valid
+/// answer.
 pub fn http(data: &[u8]) {
     match parse(data) {
         Parsed::Partial => assert!(data.len() < MAX_HEADER),

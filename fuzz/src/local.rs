@@ -35,8 +35,8 @@ pub fn trace(data: &[u8]) {
     }
 }
 
-/// An experiment's file gives one that takes a time and is the same when it is written and read again, or an error in one
-/// line.
+/// An experiment's file gives an experiment that takes some time, and that is the same after it was written and read again; or it
+/// gives an error in one line.
 pub fn experiment(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     match parse(text, "fuzzed", &Policies::ANY) {

@@ -11,7 +11,7 @@ import subprocess
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 TICKS = os.sysconf("SC_CLK_TCK")
-# bpf(2): its number, and the commands used.
+# The number of the system call bpf(2), and the commands that are used.
 BPF = {"x86_64": 321, "aarch64": 280}.get(platform.machine())
 MAP_GET_NEXT_KEY, PROG_GET_NEXT_ID, MAP_GET_NEXT_ID, MAP_GET_FD_BY_ID, LINK_GET_NEXT_ID = 4, 11, 12, 14, 31
 HASH = 1
@@ -117,7 +117,7 @@ def map_memory(pid):
 def count_keys(descriptor, size):
     key, following = ctypes.create_string_buffer(size), ctypes.create_string_buffer(size)
     count, at = 0, 0
-    # While entries come and go the walk may begin anew; the bound ends it.
+    # While entries come and go, the walk may start over; the bound ends it.
     while count < 100_000 and bpf(MAP_GET_NEXT_KEY, struct.pack("=I4xQQ", descriptor, at, ctypes.addressof(following))):
         key.raw, at = following.raw, ctypes.addressof(key)
         count += 1

@@ -71,7 +71,7 @@ def connect(pair, count, address):
         for descriptor, _ in readers.poll():
             if descriptor == 0:
                 return
-            # A connection whose other end is gone stays readable: both ends are told to end then.
+            # A connection whose other end is gone stays readable: do not poll it any more. Both processes are told to end then.
             if not os.read(descriptor, 1 << 16):
                 readers.unregister(descriptor)
 

@@ -7,9 +7,9 @@ import math
 import statistics
 
 # Growth that counts as none: a tenth of the level per hour, or a twentieth in all. The stacks of a thousand threads and the
-# allocator's arenas take ten minutes to have been used as deep as they ever are.
+# allocator's arenas reach their final size only after ten minutes.
 SHARE, IN_ALL = 0.10, 0.05
-# Samples at most; of more, neighbours are put together (their median).
+# Most samples. If there are more, neighbours are merged into their median.
 MOST = 400
 
 
@@ -43,7 +43,7 @@ def fit(series, warm_up):
     if len(found) < 10:
         return None
     slope = statistics.median(found)
-    # Kendall's variance; samples that hang together count for fewer.
+    # Kendall's variance; correlated samples count for fewer.
     variance = sum(len(points) * (len(points) - 1) * (2 * len(points) + 5) / 18 for points in kept)
     hang = max(correlation(points, slope) for points in kept)
     reach = 1.96 * math.sqrt(variance * (1 + hang) / (1 - hang)) / 2

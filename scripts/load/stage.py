@@ -15,11 +15,11 @@ import time
 import figures
 import place
 
-# How long a program may take to start or to end on a machine that does much besides.
+# Seconds that a program may take to start or to end on a busy machine.
 PATIENCE_S = 60
 # Ports may be used again at once: a client that opens 20,000 connections a second has 55,000 of them.
 NAMESPACE_SETTINGS = {"net/ipv4/tcp_tw_reuse": "1", "net/ipv4/ip_local_port_range": "10000 65535"}
-# Routes name the congestion control: as a namespace's default the kernel may refuse it.
+# Routes name the congestion control, because the kernel may refuse it as a namespace's default.
 LOCAL_ROUTES = ["local 127.0.0.0/8 dev lo table local", "local 127.0.0.1 dev lo table local"]
 ROUTES = {"client": [*LOCAL_ROUTES, "198.18.0.0/15 dev near"],
           "server": [*LOCAL_ROUTES, "198.18.0.0/15 dev far", f"198.19.0.0/16 via {place.CLIENT}"]}
@@ -59,7 +59,7 @@ class Stage:
                 subprocess.run(self.at(host, words), check=True)
         (here.home / "empty.toml").write_text("")
         self.control = here.home / "control"
-        # The server's processor and the client's, so that runs differ by the tuning alone; bufwise may use either.
+        # Server and client keep a processor each, so that runs differ only by the tuning; bufwise may use either processor.
         processors = sorted(os.sched_getaffinity(0))
         self.pins = {"server": processors[0], "client": processors[-1]} if len(processors) > 1 else {}
 
@@ -93,7 +93,7 @@ class Stage:
 
         with open(log, "wb") as output:
             found = os.fstat(output.fileno())
-            # bufwise takes the log for the journal: lines begin with a priority, and come at once.
+            # bufwise takes the log for the systemd journal, so lines begin with a priority and are not delayed.
             journal = {"JOURNAL_STREAM": f"{found.st_dev}:{found.st_ino}"}
             started = subprocess.Popen(self.at(host, words), stdin=stdin, stdout=output, stderr=output, preexec_fn=prepare,
                                        env={**os.environ, **journal})

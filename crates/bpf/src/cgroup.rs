@@ -92,10 +92,15 @@ impl Cgroup {
                 }
             }
             // Until the group is locked, another bufwise may remove it as a leftover; then the next name is tried.
-            if let Ok(directory) = lock(&parent, &name)
-                && fs::read(inside(&*directory, "cgroup.procs")).is_ok()
-            {
-                return Ok(Self { directory, parent, name });
+            let Ok(directory) = lock(&parent, &name) else { continue };
+            match fs::read_to_string(inside(&*directory, "cgroup.type")) {
+                Ok(kind) if kind.trim() == "domain" => return Ok(Self { directory, parent, name }),
+                // Below a group whose threads are divided no group can have processes.
+                Ok(_) => {
+                    let _gone = fs::remove_dir(inside(&parent, &name));
+                    return Err(CgroupError::Make(Errno::EOPNOTSUPP.into()));
+                }
+                Err(_) => {}
             }
         }
         Err(CgroupError::Make(last.into()))
@@ -104,12 +109,14 @@ impl Cgroup {
     /// Starts a command in the group.
     ///
     /// # Errors
-    /// [`CgroupError::Start`] if the command does not start, [`CgroupError::Move`] if the kernel refuses the move.
+    /// [`CgroupError::Start`] if the command does not start, [`CgroupError::Move`] if the kernel refuses to move this
+    /// process into the group.
     pub fn spawn(&self, command: &mut Command) -> Result<Child, CgroupError> {
         let _alone = STEPS.lock().unwrap_or_else(PoisonError::into_inner);
         self.step(&*self.directory, &self.name)?;
         let child = command.spawn().map_err(CgroupError::Start);
-        self.step(&self.parent, "above")?;
+        // If the way back is barred, this process leaves the group when that is dropped.
+        let _stays_in_it = self.step(&self.parent, "above");
         child
     }
 

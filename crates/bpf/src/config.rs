@@ -82,13 +82,14 @@ pub struct Config {
     pub idle: Micros,
     /// Payload of the buffers that a silent connection keeps.
     pub idle_size: Bytes,
-    /// Payload, written (acknowledged or not) or received, from which a new connection has a record
-    /// ([`Config::SHORT`]); zero: each has one when it is established. Records are late only once the kernel's iterator has swept
-    /// ([`crate::Engine::note_all_swept`]), or after [`crate::Engine::expect_only_new`]; a connection whose share is less than its buffers gets its record
-    /// at once. Not for rules with a fixed size.
+    /// Payload, written (acknowledged or not) or received, at which a new connection gets its record
+    /// ([`Config::SHORT`]); zero: each gets it when it is established. Records are made late only once the kernel's
+    /// iterator has swept ([`crate::Engine::note_all_swept`]), or after [`crate::Engine::expect_only_new`]. A
+    /// connection whose share is less than its buffers gets its record at once. Not for rules with a fixed size.
     pub record_after: Bytes,
-    /// Payload of a received segment from which a connection has a record, however little it moves:
-    /// [`Config::FULL_SEGMENT`] where the receive rule times the segments of the first flight (`Fit`); zero: of none.
+    /// Payload of a received segment at which a connection gets its record, however little it moves:
+    /// [`Config::FULL_SEGMENT`] where the receive rule times the segments of the first flight (`Fit`); zero: no
+    /// segment makes a record due.
     pub record_at_segment: Bytes,
     /// Whether callbacks with data return at once, so that nothing is tuned: to measure the cost of an empty call.
     pub only_called: bool,

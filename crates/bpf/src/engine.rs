@@ -353,8 +353,8 @@ impl Engine {
         Ok(self.counts()?.changes)
     }
 
-    /// Returns how many connections since the programs were loaded had no record, for they moved less than
-    /// [`Config::record_after`] says; those still open are among them.
+    /// Returns how many connections since the programs were loaded have had no record, because they moved less than
+    /// [`Config::record_after`]. Open connections without a record are included.
     ///
     /// # Errors
     /// [`EngineError::Map`] with the kernel's answer.

@@ -47,8 +47,8 @@ impl Entries {
         self
     }
 
-    /// The state of each connection of a map, batch by batch. A daemon reads it some times a second: whole records, which are
-    /// larger, would be memory that the kernel has to clear first.
+    /// Returns the state of each connection of a map. A daemon calls this several times a second, so only one batch of
+    /// records is in memory at a time: all records together take more memory, which the kernel would have to clear first.
     pub(crate) fn states(map: &MapHandle) -> libbpf_rs::Result<Vec<FlowState>> {
         let (mut states, mut batch, mut is_more) = (Vec::new(), Batch::of(map), true);
         while is_more {

@@ -196,6 +196,8 @@ mod tests {
     impl Scratch {
         fn new(name: &str) -> Self {
             let path = std::env::temp_dir().join(format!("bufwise-{name}-{}", std::process::id()));
+            // A test that was killed may have had the same number.
+            let _left = fs::remove_dir_all(&path);
             fs::create_dir(&path).unwrap();
             Self(path)
         }

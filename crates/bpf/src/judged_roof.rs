@@ -186,8 +186,9 @@ proptest! {
         prop_assert_eq!(path.state.opened, 0, "its own queue drains");
     }
 
-    /// After a paced start `C'` allows for clocks that err: the roof rises by eighths to 15/16 of what the train told, and no further in
-    /// such steps. Seven of two round trips each lead from less than a half to there; without such a train it is on the way for longer.
+    /// After a paced start `C'` is lower, because clocks err: the roof rises by eighths to 15/16 of the train's rate, and no
+    /// further in such steps. Seven steps, each of two round trips, lead there from less than a half; without such a train
+    /// the roof takes longer.
     #[test]
     fn after_a_paced_start_the_roof_is_soon_what_the_train_told((capacity, rtt) in paths()) {
         let after = |evidence: u32| {
@@ -217,8 +218,8 @@ proptest! {
         prop_assert!(path.roof() <= 1.1 * capacity as f64, "{} of {capacity}", path.roof());
     }
 
-    /// A paced TCP sends what its rate gives in a millisecond at once: the delay of half of that, and of two tenths of a millisecond
-    /// in hosts, is no queue, however near the path is.
+    /// A paced TCP sends at once what its rate gives in a millisecond. Its segments wait for half of that, and hosts add two
+    /// tenths of a millisecond: this delay is no queue, however short the path is.
     #[test]
     fn its_own_bursts_are_no_queue((capacity, rtt) in paths()) {
         let mut fluid = Fluid::new(capacity, rtt).following(capacity * 9 / 10);
@@ -234,7 +235,7 @@ proptest! {
         prop_assert!(rate > 0.97 * capacity as f64, "{rate} of {capacity}");
     }
 
-    /// A host that stands still for a tenth of the time, some tenths of a millisecond at once, has to send faster meanwhile.
+    /// A host that stops for a tenth of the time, some tenths of a millisecond each time, has to send faster in between.
     #[test]
     fn a_hosts_pauses_cost_little((capacity, rtt) in paths(), thousandths in 100..110) {
         let mut path = Fluid::new(capacity, rtt).following(capacity);

@@ -229,7 +229,8 @@ fn under_pressure_a_buffer_shrinks_by_what_is_acknowledged_at_first_by_no_more_t
     assert_eq!(decide(SendRule::Abt, &all, &mut flow), 18_000);
 }
 
-/// Shares fit into the budget. A near connection is acknowledged dozens of times before user space sees that pressure is over.
+/// Shares fit into the budget. A connection with a short round trip gets dozens of acknowledgements before user space sees
+/// that the pressure is over.
 #[test]
 fn under_pressure_a_buffer_keeps_half_of_its_share_and_the_papers_two_segments() {
     let shrunk = |published| {
@@ -306,7 +307,7 @@ fn until_it_has_sent_32_kb_a_connection_has_a_newcomers_share() {
     assert_eq!([0, 32_767, 32_768].map(share), [10_000, 10_000, 30_000]);
 }
 
-/// Until a sample has seen it; an order counts at once.
+/// It has such a share until a sample has seen it; an order for it counts at once.
 #[test]
 fn a_connection_that_is_newer_than_the_last_samples_newest_has_a_newcomers_share() {
     let share = |order, newcomer_level, opened_at| {
@@ -357,7 +358,8 @@ fn half_of_the_bound_and_what_fits_below_the_roof_bound_every_payload_but_none_t
     assert_eq!(payload(SendRule::Abt, 3_000_000, 0), 1_000_000);
 }
 
-/// BBR's start takes a sender that waits for its buffer for one without data: four times the drops, and a longer queue.
+/// BBR takes a sender that waits for buffer space for one without data, and stays in its startup: this causes four times
+/// the drops and a longer queue.
 #[test]
 fn a_congestion_control_other_than_cubic_and_reno_has_no_bound_below_the_kernels_maximum() {
     let payload = |congestion_control| {

@@ -46,7 +46,7 @@ fn a_full_path_delivers_five_to_nine_eighths_of_the_window_in_a_round_trip() {
     assert_eq!([phase(97), phase(96), phase(54), phase(53)], [START, FOLLOW, FOLLOW, START]);
 }
 
-/// Where jitter has made CUBIC leave slow start, the rate stays and round trips are long, but they do not become longer.
+/// If jitter has made CUBIC leave slow start, the rate is steady and round trips are long, but they do not grow.
 #[test]
 fn a_path_is_full_only_if_its_queue_has_grown_at_a_steady_rate() {
     let long = Sample { srtt: 60_000, ..sample(60, 10) };
@@ -93,7 +93,8 @@ fn trains_whose_rates_differ_by_more_than_a_quarter_tell_nothing() {
     let phase = |former_rate| after(state(former_rate), &sample(20, 1)).phase;
     let (slower, faster) = (RATE * 4 / 5, RATE + RATE / 4);
     assert_eq!([slower - 1, slower, faster, faster + 1].map(phase), [START, RAMP, RAMP, START]);
-    // The next flights may overflow a short queue by the slower one: that tells nothing, either. By the faster one they may, too.
+    // At the slower train's rate the next flights could overflow a short queue, but that train tells nothing. Only once they
+    // could at the faster train's rate, too, is there a roof.
     let roof = |cwnd| after(state(2 * RATE), &sample(cwnd, 1)).roof;
     assert_eq!([roof(9), roof(10)], [0, 2 * RATE / 16 * 15]);
 }
@@ -104,8 +105,8 @@ fn the_first_train_counts_alone_if_it_lasts_for_an_eighth_of_a_round_trip_and_2_
     assert_eq!([phase(6_999), phase(7_000)], [START, RAMP]);
 }
 
-/// A first, short train may be one that jitter has spread. A longer flight overflows a short queue by that train's rate: there is a
-/// first roof at an eighth of the product if the train lasts for less than 4 ms, at a quarter if for longer.
+/// Jitter may have spread a short first train. At that train's rate, a longer flight could overflow a short queue. So a
+/// first roof is set when the window reaches an eighth of the BDP if the train lasts less than 4 ms, else a quarter.
 #[test]
 fn a_first_train_that_jitter_may_have_spread_gives_a_roof_later() {
     let roof = |train_time, cwnd| after(bw_fit { train_time, ..with_train(0) }, &sample(cwnd, 1)).roof;
@@ -122,9 +123,10 @@ fn after_paced(samples: &[(u64, u32, u64)]) -> bw_fit {
     state
 }
 
-/// Where TCP paces, the first flight alone is a burst; acknowledgements set nothing free at once, so few of them are seen. Nine
-/// segments in 1.1 ms give a roof at an eighth of the product, as if they had taken 0.15 ms longer. Later flights have TCP's own
-/// rate, and a pause of a host in the first one would show in single segments.
+/// If TCP paces, only the first flight is a burst, and few acknowledgements are seen, because they let no segment go at
+/// once. Nine segments in 1.1 ms give a roof when the window reaches an eighth of the BDP, at the rate that they would have
+/// if they had taken 0.15 ms longer. Later flights have TCP's own rate. A pause of a host in the first flight would show
+/// between single segments.
 #[test]
 fn a_paced_start_takes_the_rate_of_its_first_flight() {
     let first = [(0, 1, 11), (1_100, 10, 20)];
@@ -155,7 +157,7 @@ fn delayed(state: bw_fit, delay: u64) -> bw_fit {
     after(state, &Sample { srtt: RTT + 2_000 + delay, ..sample(100, 100) })
 }
 
-/// The ramp's flights are spread: a delay that was there all the time is no queue of theirs.
+/// The ramp's flights are spread, so a delay that was there all the time is not their queue.
 #[test]
 fn a_delay_that_lasts_through_the_ramp_belongs_to_the_path() {
     let ramp = |floor, delay| delayed(bw_fit { phase: RAMP, floor, ..bw_fit::default() }, delay);
@@ -170,8 +172,8 @@ fn a_delay_that_lasts_through_the_ramp_belongs_to_the_path() {
     assert_eq!(ramp(500, 3_000).allowed, 0);
 }
 
-/// In the ramp, a path is full if the queue grows by twice what counts (2.25 ms) beyond a delay that was there all the time. A
-/// longer one than jitter's (3.5 ms) is a queue from the first.
+/// In the ramp, a path is full if the queue exceeds a delay that was there all the time by twice the threshold (2.25 ms). A
+/// delay that is longer than jitter (3.5 ms) counts as a queue from the beginning.
 #[test]
 fn a_ramp_ends_when_its_queue_grows_beyond_a_delay_that_was_there_before() {
     let known = |floor, delay| {
@@ -183,8 +185,8 @@ fn a_ramp_ends_when_its_queue_grows_beyond_a_delay_that_was_there_before() {
     }
 }
 
-/// A sender that leaves a part of its roof unused, for its host stops again and again, may send faster between the pauses: from the
-/// third such round on, a 51st of what the path carries in each, to an eighth above that.
+/// A sender that leaves a part of its roof unused because its host stops again and again may send faster between the pauses:
+/// from the third such round on, the roof rises by a 51st of the path's rate per round, up to an eighth above that rate.
 #[test]
 fn a_roof_rises_where_a_hosts_pauses_leave_it_unused() {
     // The round lasts for 100 ms, and `roof` for 40 segments in a round trip.
@@ -216,7 +218,8 @@ fn a_roof_rises_where_a_hosts_pauses_leave_it_unused() {
     assert_eq!(after_round(9, highest - 1, 100, 98, RATE), (highest - 1 + RATE * 20 / 1024, 10));
 }
 
-/// Steps upwards are parts of C': where the path carries far less than a train has told, C' falls to eight times of that, by halves.
+/// Steps upwards are parts of C'. If the path carries far less than a train has shown, C' falls to eight times the path's
+/// rate, by at most half in each round.
 #[test]
 fn the_capacity_falls_where_a_full_path_carries_an_eighth_of_it() {
     let began = NOW - 100_000;
@@ -302,7 +305,8 @@ fn a_connection_that_is_left_alone_is_tried_again_when_its_time_is_over_and_it_h
     assert_eq!(after_sample(NOW, RATE * 16 / 17 + MSS).phase, FOLLOW);
 }
 
-/// A connection that is left alone and sends little has nothing to tell: a roof of what it sends would bound its next transfer.
+/// A connection that is left alone and sends little tells nothing about its path: a roof at its rate would bound its next
+/// transfer.
 #[test]
 fn a_connection_that_is_left_alone_is_not_tried_again_while_its_application_sends_little() {
     let state = |limited| bw_fit {

@@ -71,8 +71,8 @@ proptest! {
         prop_assert!(taken <= 40, "{taken}: {path:?}");
     }
 
-    /// Round trips are longer than `T` by less than what counts as a queue, so a window far below what the path takes looks full.
-    /// It holds no queue, for what arrives follows a smaller one.
+    /// Round trips are longer than `T`, but by less than the threshold of a queue, so a window far below the BDP looks full. It
+    /// holds no queue, because arrivals fall when the window becomes smaller.
     #[test]
     fn a_window_far_below_the_path_grows_though_round_trips_are_a_little_longer(mut path in paths()) {
         path.run(60);
@@ -81,7 +81,7 @@ proptest! {
         prop_assert!(taken <= 150, "{taken}: {path:?}");
     }
 
-    /// The ramp took a small part of the path for all of it: once what arrives refutes that, trials have larger steps.
+    /// The ramp has taken a small part of the path's rate for all of it. Once arrivals refute that, trials have larger steps.
     #[test]
     fn a_window_of_an_eighth_of_the_path_grows_in_large_steps(mut path in paths()) {
         path.run(60);
@@ -249,8 +249,9 @@ fn a_ramp_begins_with_two_even_trains_of_the_same_rate() {
     assert_eq!(after_trains(&[40_000], &[&bunched, &bunched, &bunched]).phase, START);
 }
 
-/// A sender that paces is known by its second flight: twice the first, over half a round trip. The ramp then begins at half of C' T, and
-/// C' is that of the first flight, had it taken 0.15 ms longer. Flights that jitter has spread have other rates.
+/// The second flight shows that a sender paces: it has twice the segments of the first, over half a round trip. The ramp then
+/// begins at half of C' T. C' is the rate that the first flight would have if it had taken 0.15 ms longer. Flights that
+/// jitter has spread have other rates.
 #[test]
 fn a_sender_that_paces_is_known_by_its_second_flight() {
     let (first, second, slower) = ([240; 4], [2_000; 9], [4_000; 5]);
@@ -263,8 +264,8 @@ fn a_sender_that_paces_is_known_by_its_second_flight() {
     assert_eq!(after_trains_with(half, &[60_000], &[&first, &second]).phase, START, "jitter");
 }
 
-/// A first flight within 0.5 ms, which usual samples of this path, 0.31 ms apart, would not measure: it tells something where the sender
-/// paces, and nothing where it does not.
+/// A first flight that takes 0.5 ms cannot be measured by this path's usual samples, which are 0.31 ms apart. It is evidence
+/// if the sender paces, and none if it does not.
 #[test]
 fn a_short_first_flight_counts_where_the_sender_paces() {
     let (first, second) = ([120; 4], [2_000; 9]);
@@ -285,7 +286,7 @@ fn phase_with_even_trains(mut state: bw_fit_window) -> u32 {
     state.phase
 }
 
-/// Trains tell nothing where a round trip has delivered more than 5/4 of their rate.
+/// Trains are no evidence if a round trip has delivered more than 5/4 of their rate.
 #[test]
 fn a_round_trip_that_delivers_far_more_refutes_trains() {
     let phase = |start_rate| phase_with_even_trains(bw_fit_window { start_rate, ..bw_fit_window::default() });
@@ -309,7 +310,7 @@ fn the_window_is_larger_by_what_waits_behind_a_hole() {
     }
 }
 
-/// Where the first flights fill the path no pause ends a train: it counts once it has lasted half a round trip, though the
+/// If the first flights fill the path, no pause ends a train: it counts once it has lasted half a round trip, although the
 /// train before had a segment more by then. Alone it is no evidence, however long it is.
 #[test]
 fn a_train_without_an_end_counts_after_half_a_round_trip() {
@@ -328,7 +329,7 @@ fn a_jittery_path_begins_no_ramp() {
     assert_eq!([state(43_500), state(43_501)], [RAMP, START]);
 }
 
-/// Where the rate stays, the path is full once round trips are a quarter longer than any before it stayed. Jitter, which has
+/// At a steady rate, the path is full once round trips are a quarter longer than any before that. Jitter, which has
 /// made them as long before, does not end the start. Then `T` counts as longer by what it was before the queue.
 #[test]
 fn a_start_is_full_when_round_trips_are_longer_than_ever_before() {
@@ -367,7 +368,7 @@ fn a_ramp_whose_trains_are_faster_leaves_the_window_open() {
     assert_eq!(after_trains(&[40_000, 40_000, 46_000], spread).phase, OPEN);
 }
 
-/// A ramp beside a queue that it cannot have made, for the queue is longer than two windows, leaves the window open for 16 s,
+/// A ramp beside a queue that it cannot have made, because it is longer than two windows, leaves the window open for 16 s,
 /// though trains confirm the capacity, and also after losses, which such a queue gives to all. A queue that it may have made
 /// itself does not.
 #[test]

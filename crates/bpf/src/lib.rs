@@ -1,12 +1,19 @@
 //! The kernel's side of bufwise: programs on a cgroup that size the buffers of its connections.
 //!
-//! [`Engine`] loads and attaches the programs and exchanges data with them; [`Cgroup`] is a group of processes whose
-//! connections they see; [`reach`] sets for them what only user space can set. [`release`] and
-//! [`Engine::release_all`] give sockets back to the kernel; [`leftovers`] finds what a killed process left. No type
-//! of libbpf leaves this crate.
+//! - [`Engine`] loads the programs, attaches them to cgroups, and exchanges data with them.
+//! - [`Cgroup`] is a new cgroup for the processes of one command, [`Group`] an existing one.
+//! - [`reach`] fetches sockets of other processes, to set sizes that only user space may set.
+//! - [`release`] and [`Engine::release_all`] give sockets back to the kernel's autotuning.
+//! - [`leftovers`] finds the programs of a killed bufwise, and the settings that they made.
+//! - [`UserEngine`] sizes the connections of processes that its own process has started, without programs in the kernel
+//!   and without privilege.
 //!
-//! [`UserEngine`] works without the kernel's side and without privilege, for processes that its own process has
-//! started.
+//! Terms: the *record* of a connection (`struct bw_flow`) holds what the programs know of it. A *sweep* visits all sockets
+//! of a network namespace: it *adopts* connections that are older than the programs, and *gives back* the buffers of
+//! silent ones. User space bounds connections by a *share* of the memory for all, or by an *order* for a single one. A
+//! program *requests* a size that it may not set itself, and user space *grants* it.
+//!
+//! No type of libbpf leaves this crate.
 //!
 //! The rules that run in the kernel are plain C (`bpf/rules.h` and what it includes), compiled for BPF and for the
 //! host. The tests of this crate compare them with those of `bufwise-policy`; with the feature `model` each

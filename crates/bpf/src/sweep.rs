@@ -1,4 +1,4 @@
-//! Sweeps all sockets of a network namespace for connections that existed before, and for silent ones.
+//! Sweeps all sockets of a network namespace for connections that are older than the programs, and for silent ones.
 //!
 //! Problem: the programs see a connection when it is made and when it moves data. `bpf/sweep.h` says what a pass does
 //! with the others. An iterator sees the network namespace of the thread that opened it, wherever it is read
@@ -79,7 +79,7 @@ impl Sweeper {
         let (user_space, limit) = if tells_locks() {
             (Some(UserSpace::new(config.into())), from_user_space(why))
         } else {
-            (None, "left alone: before Linux 5.14 nothing tells who set their buffers".to_owned())
+            (None, "left alone: before Linux 5.14 the kernel does not tell who set their buffers".to_owned())
         };
         Self { config: *config, iterator: None, user_space, limit: Some(limit), passes: HashMap::new() }
     }

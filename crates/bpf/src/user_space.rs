@@ -109,9 +109,7 @@ impl UserSpace {
             swept.adopted += 1;
             swept.seen += 1;
         }
-        if !self.sized.values().any(|flow| u64::from(flow.netns) == inode) {
-            self.places.remove(&inode);
-        }
+        self.leave_empty();
         Ok(swept)
     }
 
@@ -125,8 +123,16 @@ impl UserSpace {
         for inode in inodes {
             self.pass(inode, records, all)?;
         }
+        self.leave_empty();
         self.due = began + PASS.max(began.elapsed() * REST);
         Ok(())
+    }
+
+    /// Closes the diagnostics of namespaces without a sized connection: they would keep a namespace alive, with its devices,
+    /// after its last process has ended.
+    fn leave_empty(&mut self) {
+        let used: HashSet<u64> = self.sized.values().map(|flow| u64::from(flow.netns)).collect();
+        self.places.retain(|inode, _| used.contains(inode));
     }
 
     /// Stops sizing a connection.
@@ -198,5 +204,67 @@ impl Reach for &mut Sockets {
             self.searched = Some(Instant::now());
             self.owners.socket(one.inode.into(), one.cookie)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::fs::File;
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsFd;
+    use std::os::unix::fs::MetadataExt;
+
+    use socket2::SockRef;
+
+    use super::*;
+    use crate::config::{Config, ReceiveRule, SendRule};
+    use crate::flow::FlowState;
+    use crate::user::tells_locks;
+
+    #[derive(Default)]
+    struct Kept(RefCell<HashMap<u64, bw_flow>>);
+
+    impl Records for Kept {
+        fn record(&self, cookie: u64) -> Option<bw_flow> {
+            self.0.borrow().get(&cookie).copied()
+        }
+
+        fn keep(&self, cookie: u64, flow: &bw_flow) -> Result<bool, EngineError> {
+            self.0.borrow_mut().insert(cookie, *flow);
+            Ok(true)
+        }
+
+        fn order(&self, _cookie: u64) -> Option<bw_order> {
+            None
+        }
+    }
+
+    #[test]
+    fn root_a_namespace_is_no_longer_held_once_its_last_connection_has_ended() {
+        if !bufwise_trial::root() {
+            return;
+        }
+        if !tells_locks() {
+            return bufwise_trial::skip("needs Linux 5.14");
+        }
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let cookie = SockRef::from(&client).cookie().unwrap();
+        // Tests run beside each other in one process: these rules set nothing.
+        let (send, receive) = (SendRule::Kernel, ReceiveRule::Kernel);
+        let mut user_space = UserSpace::new((&Config { send, receive, ..Config::default() }).into());
+        let (kept, all) = (Kept::default(), bw_control::default());
+        let netns = File::open("/proc/thread-self/ns/net").unwrap();
+        let place = (netns.metadata().unwrap().ino(), netns.as_fd());
+        let swept = user_space.adopt(place, &kept, &all, |one| one.cookie == cookie).unwrap();
+        assert_eq!((swept.adopted, user_space.places.len()), (1, 1));
+        // It is reset, so that nothing of it stays in the kernel's table.
+        SockRef::from(&client).set_linger(Some(Duration::ZERO)).unwrap();
+        drop(client);
+        user_space.due = Instant::now();
+        user_space.tend(&kept, &all).unwrap();
+        assert!(FlowState::is_over(&kept.record(cookie).unwrap()));
+        assert_eq!(user_space.places.len(), 0);
     }
 }

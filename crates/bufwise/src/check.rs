@@ -1,7 +1,8 @@
 //! `bufwise check`: reports line by line what this host offers, what is missing, and what to do about it.
 //!
-//! Features are tried where possible: the programs are loaded and attached to a temporary cgroup, and a descriptor of
-//! an own socket is fetched in the way in which other processes' are. The rest is read. The host is left unchanged.
+//! Features are tried where possible: the programs are loaded and attached to a temporary cgroup, and a socket of this
+//! process is fetched in the same way as those of other processes. Everything else is read from the system's files. The host
+//! is left unchanged.
 
 mod kernel;
 mod network;
@@ -22,11 +23,11 @@ use crate::output;
 
 /// Say what this host offers to bufwise, what is missing, and what to do
 ///
-/// The lines tell of privileges, kernel, programs, TCP settings and tools; those that begin with limited or missing say what to do.
+/// The lines are about privileges, kernel, programs, TCP settings and tools. Lines that begin with limited or missing say what to do.
 ///
-/// Exit status: 0 if run with the engine in the kernel works for the caller, 1 if something is missing that it needs. The daemon
-/// also needs CAP_SYS_ADMIN: without it the line `privileges` is limited, the status is 0, and the daemon does not start. The line
-/// `run, any user` tells what run does without privilege.
+/// Exit status: 0 if run with the engine in the kernel works for the caller, 1 if it lacks something. The daemon also needs
+/// CAP_SYS_ADMIN: without it the line `privileges` is limited, the status is 0, and the daemon does not start. The line
+/// `run, any user` says what run does without privilege.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: sudo bufwise check")]
 pub(crate) struct CheckArgs {
@@ -116,9 +117,7 @@ fn daemon(socket: &Path) -> Point {
                 status.version, status.pid, status.policy.send, status.policy.receive, status.connections
             ),
         ),
-        Ok(Some(_)) => {
-            Point::limited("daemon", "it gave another answer than its status", "restart the daemon")
-        }
+        Ok(Some(_)) => Point::limited("daemon", "its answer is not a status", "restart the daemon"),
         Ok(None) => Point::ok("daemon", format!("none at {}", socket.display())),
         Err(error) => Point::limited("daemon", bufwise_host::in_words(&error), "ask as root"),
     }

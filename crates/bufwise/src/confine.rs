@@ -1,7 +1,7 @@
 //! Confines a process to what its work needs, by Landlock (landlock(7)) and, for a server, seccomp(2).
 //!
 //! Problem: a mistake in the handling of a peer's input must not reach files that the peer has no business with.
-//! Ours: rules are made while every file may still be opened. From [`Confinement::begin`] on they apply to the calling
+//! Solution: rules are made while every file may still be opened. From [`Confinement::begin`] on they apply to the calling
 //! thread and the threads that it starts, which can gain no privilege either (`PR_SET_NO_NEW_PRIVS`).
 //! Properties: on a kernel without Landlock only `PR_SET_NO_NEW_PRIVS` changes; open descriptors stay usable; the
 //! status of files can be read everywhere, because Landlock has no right for it.

@@ -23,7 +23,7 @@ const CAPABILITIES: [(u32, &str); 4] =
 /// Tune the connections of the whole host, or of chosen cgroups, until told to stop
 ///
 /// Existing connections are adopted, in every network namespace. SIGTERM and SIGINT end the daemon, and everything is put back.
-/// Flags win over the configuration file; SIGHUP reads the file again. Groups in the file give some connections policies and
+/// Flags override the configuration file; SIGHUP reads the file again. Groups in the file give some connections policies and
 /// memory of their own, by cgroup, program, peer or port. Log lines go to standard error.
 ///
 /// It needs root, or CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN and CAP_SYS_ADMIN; for connections of other users also CAP_SYS_PTRACE and
@@ -37,14 +37,15 @@ pub(crate) struct DaemonArgs {
     /// Policy for each side of a connection, as abt,sobas. Send side: kernel, fixed:SIZE, eq, abt, sabt, fit; receive side:
     /// kernel, fixed:SIZE, drs, sobas, fit
     ///
-    /// One name of a policy of either side (kernel, fixed:SIZE, fit) stands for both sides. Of two such names the first is the
-    /// sender's: fit,kernel is fit only at the sender, kernel,fit only at the receiver. auto, the default, is abt,sobas, which costs
-    /// short connections least. kernel changes nothing and only observes.
+    /// A single name that exists for both sides (kernel, fixed:SIZE, fit) applies to both; any other single name leaves the other
+    /// side to the kernel. Of two names that exist for both sides the first is for the sender: fit,kernel is fit only at the
+    /// sender, kernel,fit only at the receiver. auto, the default, is abt,sobas, which costs short connections least. kernel
+    /// changes nothing and only observes.
     ///
-    /// abt,sobas keeps many connections within the memory, and each as fast as its path. fit takes away the queue that a connection
-    /// fills and the drops at its start; at a sender it acts on CUBIC and Reno, at either end on paths of 2 ms and more. sabt suits
-    /// servers of documents of all sizes. eq gives equal shares of the memory. fixed:SIZE, abt:published and sabt:published (their
-    /// papers' rules as written) are for comparisons.
+    /// abt,sobas keeps many connections within the memory, and lets each use the rate of its path. fit fills no queue on the
+    /// path, and avoids the drops of slow start. At a sender it acts only on CUBIC and Reno; at either end it acts only on paths
+    /// with a round trip of 2 ms or more. sabt suits servers of documents of all sizes. eq gives equal shares of the memory.
+    /// fixed:SIZE, abt:published and sabt:published (the rules exactly as their papers have them) are for comparisons.
     #[arg(long, value_name = "P[,P]")]
     policy: Option<Choice>,
     /// Memory that all send queues together may hold, as 64MiB (at least 64KiB); default half of what the kernel gives TCP
@@ -55,20 +56,21 @@ pub(crate) struct DaemonArgs {
     /// Programs that stop reading all at once may exceed it for a tenth of a second, until the next sample.
     #[arg(long, value_name = "SIZE")]
     receive_memory: Option<Budget>,
-    /// Documents up to this size leave in one round trip (at most 64 segments) and take no part in the shares of the memory;
-    /// 0: none; default 8 KB under sabt, none under the other policies
+    /// Send documents up to this size in one round trip (at most 64 segments), and leave them out of the shares of the memory;
+    /// 0 for no document; default 8 KB under sabt, 0 under the other policies
     #[arg(long, value_name = "SIZE")]
     small_documents: Option<SmallDocuments>,
     /// Largest buffer that a sender fills at once, such as 4KiB; or auto, the default; or device: as much as the network devices
     /// take
     ///
-    /// The kernel lets a writer fill the buffer that it has begun, mostly 64 KiB, whatever its limit is. Smaller ones let a small
-    /// --memory hold many connections, and cost processor time at high rates. The size is set at the network devices of every
-    /// namespace (except the loopback) while the daemon runs, for the connections of all programs.
+    /// A writer always fills the kernel's buffer that it has begun, mostly 64 KiB, even beyond the limit of its send buffer.
+    /// Smaller buffers let a small --memory hold many connections; at high rates they cost processor time. While the daemon runs,
+    /// the size is set at the network devices of every namespace (except the loopback), and affects the connections of all
+    /// programs.
     ///
-    /// auto does nothing unless --memory, or the file, sets the memory; and with --cgroup nothing in the host's first network
-    /// namespace, whose devices other programs share. It begins with a 256th of the memory, and follows a sixth of a connection's
-    /// equal share: 4 KiB at least, and no bound from 64 KiB on.
+    /// auto does nothing unless --memory, or the configuration file, sets the memory. With --cgroup it does nothing in the host's
+    /// first network namespace, because other programs use its devices. It begins with a 256th of the memory, and then follows a
+    /// sixth of a connection's equal share, at least 4 KiB. From 64 KiB on it sets no bound.
     #[arg(long, value_name = "SIZE")]
     gso_max_size: Option<AtOnce>,
     /// Connections that are tuned at a time, up to 1000000; the kernel sizes those beyond, and the log says so. Each takes about
@@ -78,13 +80,13 @@ pub(crate) struct DaemonArgs {
     /// Tune only the connections of this cgroup and of those below it, as /system.slice; can be repeated
     #[arg(long = "cgroup", value_name = "PATH")]
     cgroups: Vec<PathBuf>,
-    /// Size buffers that programs have set themselves, too
+    /// Also size the buffers that programs have set themselves
     #[arg(long = "override")]
     take_over: bool,
-    /// Decide and log, and change nothing
+    /// Only decide and log; change nothing
     #[arg(long)]
     dry_run: bool,
-    /// Control socket, at which ls, top, web, explain, history, metrics, check and restore ask; default /run/bufwise/control
+    /// Control socket, which ls, top, web, explain, history, metrics, check and restore use; default /run/bufwise/control
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
     /// Form of the log's lines: text, the default, or json (an object a line: time, level, kind, message)
@@ -97,7 +99,7 @@ pub(crate) struct DaemonArgs {
     /// http://127.0.0.1:4318; default nowhere
     #[arg(long, value_name = "URL")]
     otlp: Option<Endpoint>,
-    /// Keep the history in this file, too, so that it outlives the daemon (mode 0600, 64 MiB at most); default only in memory
+    /// Also keep the history in this file, so that it outlives the daemon (mode 0600, 64 MiB at most); default only in memory
     #[arg(long, value_name = "FILE")]
     history: Option<PathBuf>,
 }

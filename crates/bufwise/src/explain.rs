@@ -1,8 +1,8 @@
 //! `bufwise explain`: watches one connection for a second, and explains it in sentences.
 //!
-//! [`bufwise_host::judge`] finds the cause of its limit. The daemon knows who set its buffers; without it the socket's
-//! own locks tell, if the process that holds the socket can be inspected. If both ends are on this host, each end shows
-//! what the other cannot see.
+//! [`bufwise_host::judge`] finds the cause of its limit. The daemon knows what set its buffers. Without a daemon the locks of
+//! the socket's buffers show it, if the process that holds the socket can be inspected. If both ends are on this host, each
+//! end shows what the other cannot see.
 
 mod by_run;
 mod ends;
@@ -34,8 +34,8 @@ const SHOWN: usize = 8;
 
 /// Watch a connection, and say what limits it, what to do, and whether fit would help
 ///
-/// It watches all connections of the address for a second, and for up to five seconds where data comes in bursts. Reads only. Without root it sees only this network namespace, and
-/// cannot always tell what set the buffers.
+/// It watches all connections of the address for a second, and for up to five seconds where data comes in bursts. It changes
+/// nothing. Without root it sees only this network namespace, and does not always know what set the buffers.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: bufwise explain 198.18.0.2:443")]
 pub(crate) struct ExplainArgs {
@@ -122,9 +122,9 @@ fn known_to_daemon(address: Pattern, asked: &AskedDaemon) -> Result<Result<Listi
             return Err(Failure::new(FAILED, message));
         }
         Ok(None) => Ok(Listing::default()),
-        Ok(Some(Reply::List(listing))) => Ok(listing),
+        Ok(Some(Reply::List(listing))) => Ok(*listing),
         Ok(Some(Reply::Error(error))) => Err(error),
-        Ok(Some(_)) => Err("it gave another answer than a list".to_owned()),
+        Ok(Some(_)) => Err("its answer is not a list".to_owned()),
         Err(error) => Err(bufwise_host::in_words(&error)),
     })
 }

@@ -15,10 +15,10 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use crate::exit::{Failure, Outcome};
 use crate::transfer::{Command, Options, Way, address};
 
-/// Get a file or a directory by FTP; with --policy its buffers are tuned
+/// Get a file or a directory by FTP; --policy tunes the buffers of its connections
 ///
-/// The default policy, kernel, tunes nothing and only measures. The file has its name when all of it is there, its size has been
-/// compared, and it is on the disk; until then, and after a failure, it is .NAME.bufwise-part beside it.
+/// The default policy, kernel, tunes nothing and only measures. The file gets its name when it is complete, its size has been
+/// compared, and it is on the disk. Until then, and after a failure, it is .NAME.bufwise-part in the same directory.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   bufwise get ftp://ftp.example.org/pub/file.iso
@@ -30,9 +30,10 @@ The path is relative to the login directory; ftp://HOST//PATH is absolute.
 Passwords come from BUFWISE_PASSWORD, from ~/.netrc (or --netrc), or from a prompt, never from the command line. BUFWISE_USER \
 names the user if the address does not; without any the user is anonymous.
 
--r leaves out links, and names that are not plain file names, and says so.
+-r leaves out links and names that are not plain file names, and reports them.
 
-Where the kernel has Landlock (Linux 5.13), get can write only below the directory of FILE, and --json, from before it connects.")]
+Where the kernel has Landlock (Linux 5.13), get can write only below the directory of FILE and into the file of --json; it \
+restricts itself before it connects.")]
 pub(crate) struct GetArgs {
     /// ftp://[USER@]HOST[:PORT]/PATH, or ftps:// for TLS from the first byte (port 990)
     #[expect(rustdoc::broken_intra_doc_links, reason = "the text of --help")]
@@ -80,7 +81,7 @@ impl GetArgs {
     fn pipe(url: &Url, path: &Path, options: Options) -> Outcome {
         if options.resumes() {
             return Err(Failure::usage(
-                "standard output, a pipe or a device keeps nothing that --resume could go on with: leave it out",
+                "standard output, a pipe or a device keeps no part that --resume can continue: leave it out",
             ));
         }
         let to_stdout = path.as_os_str() == "-";
@@ -89,7 +90,7 @@ impl GetArgs {
         let mut command = Command::prepare(Way::Get, url, options, target)?;
         let opened = if to_stdout {
             command.say_nothing_on_stdout();
-            // Not opened anew, which would begin at the start of a file, and fail for a socket.
+            // Duplicated instead of opened again: that would begin at the start of a file, and fail for a socket.
             io::stdout().as_fd().try_clone_to_owned().map(File::from)
         } else {
             OpenOptions::new().write(true).open(path)
@@ -111,7 +112,9 @@ impl GetArgs {
         let tree = Tree::list(&mut worker, &url.path, |tree| command.counted(tree))?;
         let folder = Folder::create(&root)?;
         command.confine(&root);
-        tree.directories.iter().try_for_each(|path| folder.make_directory(path))?;
+        for (path, refused) in folder.make_directories(&tree.directories) {
+            command.not_made(&url.path.join(&path), &root.join(&path), refused.into());
+        }
         command.left_out(
             tree.skipped.iter().map(|one| format!("{}: {}", one.name, one.reason)),
             tree.skipped_count,
@@ -131,7 +134,7 @@ impl GetArgs {
     }
 }
 
-/// Writes to a descriptor, and waits where that does not block: other processes may share it and have set that mode.
+/// Writes to a descriptor, and waits for room if it is non-blocking: another process that shares it may have set that mode.
 struct Patient(File);
 
 impl Write for Patient {

@@ -134,8 +134,8 @@ fn ask(socket: &Path, query: Query) -> Result<History> {
         Some(Reply::Error(error)) if error.contains("unknown variant") => {
             bail!("the daemon keeps no history: it is of an older version")
         }
-        Some(Reply::Error(error)) => bail!("the daemon could not tell its history: {error}"),
-        Some(_) => bail!("the daemon gave another answer than its history"),
+        Some(Reply::Error(error)) => bail!("the daemon cannot give its history: {error}"),
+        Some(_) => bail!("the daemon's answer is not a history"),
         None => bail!("there is no daemon at {}, which would keep the history", socket.display()),
     }
 }

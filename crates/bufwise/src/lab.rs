@@ -7,6 +7,7 @@ mod experiments;
 mod file;
 mod report;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -32,10 +33,10 @@ pub(crate) enum LabCommand {
     Show(file::ShowArgs),
     Run(experiments::RunArgs),
     Report(report::ReportArgs),
-    /// Documents for an experiment
+    /// Serve or fetch documents for an experiment
     #[command(hide = true)]
     Document(experiments::DocumentArgs),
-    /// bpftune's rule around a command, for an experiment
+    /// Apply bpftune's rule while a command runs, for an experiment
     #[command(hide = true)]
     Bpftune(bpftune::BpftuneArgs),
 }
@@ -57,8 +58,8 @@ impl LabCommand {
 
 /// Run a server and a client on two hosts joined by an emulated path
 ///
-/// Host A (198.18.0.1, fd00:b::1) runs the client, host B (198.18.0.2, fd00:b::2) the server. Each direction has the given rate, half
-/// of the RTT, and a queue of its own. Only --client is required.
+/// Host A (198.18.0.1, fd00:b::1) runs the client, host B (198.18.0.2, fd00:b::2) the server. Each direction has the given rate,
+/// half of the RTT, and a queue of its own. Only --client is required.
 ///
 /// The exit status is the client's. Everything is taken down on every way out.
 #[derive(Debug, Args)]
@@ -74,7 +75,7 @@ pub(crate) struct PathArgs {
     /// Buffer of the link: bytes (62500, 64KB), packets (50pkt), time (480ms), or bdp/8, 1bdp; default 1bdp
     #[arg(long)]
     queue: Option<QueueSize>,
-    /// Mark packets that wait in the queue longer than this, as 5ms, if their sender can be told (ECN, tcp_ecn=1)
+    /// Mark packets that wait in the queue longer than this, as 5ms, if their sender supports ECN (tcp_ecn=1)
     #[arg(long, value_name = "TIME")]
     mark: Option<Nanos>,
     /// Random loss, each direction: 0.01 or 1%; bursts: gilbert:GOOD_TO_BAD,BAD_TO_GOOD[,LOSS_WHILE_BAD]
@@ -87,7 +88,7 @@ pub(crate) struct PathArgs {
     /// Rate and one-way delay over time: lines of `SECONDS RATE [DELAY]`
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// Traffic of others from host B to host A that never yields: its rate, as 57mbit; in bursts, with mean times:
+    /// Unresponsive cross traffic from host B to host A: its rate, as 57mbit; in bursts, with mean times:
     /// 800mbit:ON,OFF or, from several sources, 800mbit:ON,OFF,SOURCES
     #[arg(long, value_name = "RATE")]
     cross: Option<CrossSpec>,
@@ -103,7 +104,7 @@ pub(crate) struct PathArgs {
     /// Default congestion control of both hosts, as cubic
     #[arg(long = "cc", value_name = "NAME")]
     congestion_control: Option<String>,
-    /// Seed of all that is random
+    /// Seed of all random parts of the path
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Time between two samples of the connections
@@ -117,10 +118,10 @@ pub(crate) struct PathArgs {
     json: Option<PathBuf>,
     /// Shell command on host B; the client starts once a program listens there
     #[arg(long, value_name = "CMD")]
-    server: Option<String>,
+    server: Option<OsString>,
     /// Shell command on host A
     #[arg(long, value_name = "CMD")]
-    client: String,
+    client: OsString,
 }
 
 impl PathArgs {
@@ -191,8 +192,8 @@ fn read_trace(path: &PathBuf) -> Result<Trace, Failure> {
 
 /// Measure how exactly this machine emulates paths, and print a table
 ///
-/// It runs iperf3 and bare packets over a grid of paths, and compares the emulator with what theory says. Exit status: 0 if it is
-/// exact enough, 1 if not.
+/// It runs iperf3 and sends single packets over a grid of paths, and compares the measurements with the values that the paths
+/// should have. Exit status: 0 if the emulator is exact enough, 1 if not.
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {
     /// Fewer paths and shorter runs: about half a minute

@@ -49,7 +49,7 @@ pub(crate) const TITLES: [&str; COLUMNS] =
 ///
 /// A line has the rate now (bit/s), the round-trip time, the BDP, the memory used and allowed to send and to receive, and the
 /// limit. The connections with the highest rates come first. Loopback, and idle connections that waste nothing, are shown only with
-/// --all. Reads only. Without root it lists this network namespace, with root every one.
+/// --all. It changes nothing. Without root it lists this network namespace, with root every one.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples: bufwise ls --group cgroup
           bufwise ls --json | jq '.connections[] | select(.limited_by == \"send-buffer\")'")]
@@ -62,10 +62,10 @@ pub(crate) struct LsArgs {
     /// name of a daemon's group.
     #[arg(value_name = "FILTER")]
     pub(crate) filter: Option<String>,
-    /// Show loopback connections, and idle ones, too
+    /// Also show loopback connections and idle ones
     #[arg(long)]
     pub(crate) all: bool,
-    /// Sort by this: the largest first, names by the alphabet
+    /// Sort by this: numbers from the largest on, names alphabetically
     #[arg(long, value_name = "BY", value_enum, default_value_t = Order::Rate)]
     pub(crate) sort: Order,
     /// Show a line with sums for each process, peer or other group of connections; JSON has them as `groups`, in addition
@@ -132,7 +132,7 @@ fn bail_without_budget(listing: &Listing) -> Result<()> {
     let why = listing.notes.iter().find(|note| note.starts_with(WITHOUT_DAEMON));
     bail!(
         "{}",
-        why.map_or("the budget is a daemon's, and none listens: start bufwise daemon", String::as_str)
+        why.map_or("the budget is a daemon's, and no daemon listens: start bufwise daemon", String::as_str)
     )
 }
 
@@ -164,9 +164,9 @@ impl AskedDaemon {
     pub(crate) fn known(&self, listing: &mut Listing) -> Result<Option<Known>> {
         let Some(socket) = self.daemon() else { return Ok(None) };
         match control::ask(&socket, &Request::List) {
-            Ok(Some(Reply::List(known))) => Ok(Some(Known::new(known, listing))),
+            Ok(Some(Reply::List(known))) => Ok(Some(Known::new(*known, listing))),
             Ok(Some(Reply::Error(error))) => bail!("the daemon could not list its connections: {error}"),
-            Ok(Some(_)) => bail!("the daemon gave another answer than a list"),
+            Ok(Some(_)) => bail!("the daemon's answer is not a list"),
             Ok(None) if self.socket.is_some() => bail!("there is no daemon at {}", socket.display()),
             Ok(None) => Ok(None),
             Err(error) => {

@@ -25,7 +25,7 @@ pub(crate) use push::Pusher;
 pub(crate) use serve::Listener;
 use text::Format;
 
-/// Least time between two snapshots, over which causes are counted; all who ask within it get the first one.
+/// Least time between two snapshots, over which causes are counted. Requests within this time get the earlier snapshot.
 const BETWEEN: Duration = Duration::from_secs(1);
 
 /// Print the daemon's metrics once
@@ -59,7 +59,7 @@ fn snapshot(reply: Reply) -> Result<Snapshot> {
     match reply {
         Reply::Metrics(snapshot) => Ok(*snapshot),
         Reply::Error(error) => bail!("the daemon has no metrics now: {error}"),
-        _ => bail!("the daemon gave another answer than its metrics"),
+        _ => bail!("the daemon's answer has no metrics"),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{self, Write};
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 use anyhow::{Context, Result};
@@ -14,10 +15,12 @@ pub(crate) fn is_stdout(path: &Path) -> bool {
 
 /// Fails early when the file for `--json` cannot be written, before minutes are spent on its content.
 pub(crate) fn check_writable(path: &Path) -> Result<()> {
-    if is_stdout(path) {
+    // Opening a FIFO waits for its reader, which would take the end of this check for the end of the content.
+    if is_stdout(path) || fs::metadata(path).is_ok_and(|found| found.file_type().is_fifo()) {
         return Ok(());
     }
-    let is_new = !path.exists();
+    // A symbolic link stays, even if its target does not exist.
+    let is_new = fs::symlink_metadata(path).is_err();
     let opened = fs::OpenOptions::new().append(true).create(true).open(path);
     // An interrupted run must leave no empty file.
     opened

@@ -33,7 +33,7 @@ use target::Target;
 const PORT: u16 = 2_122;
 /// Shortest interval of measurements with the available bandwidth, each of which may take ten seconds.
 const LEAST_EVERY: Duration = Duration::from_secs(20);
-/// These measurements occupy one part in this many of either way's capacity at most, on average.
+/// These measurements occupy at most one part in this many of the capacity of either direction, on average.
 const ONE_IN: u32 = 20;
 const TOO_OFTEN: &str =
     "Available bandwidth is not measured at intervals below 20s: its trains may take seven seconds.";
@@ -42,9 +42,10 @@ const TOO_MUCH: &str =
 
 /// Measure what the path to a host carries, and say which buffers it needs
 ///
-/// Against bufwise probe --serve it takes about ten seconds, and measures capacity, available bandwidth, round-trip time and loss
-/// both ways, by packet trains over UDP. Against any other TCP port it measures round trips by connecting, and the capacity towards
-/// here as far as the first answer shows it; loss and available bandwidth stay unknown. It says how many bytes were sent.
+/// Against bufwise probe --serve it takes about ten seconds, and measures capacity, available bandwidth, round-trip time and loss in
+/// both directions, by packet trains over UDP. Against any other TCP port it measures round trips by connecting, and the capacity
+/// towards this host as far as the server's first answer shows it; loss and available bandwidth stay unknown. The report says how
+/// many bytes were sent.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   bufwise probe --serve 192.0.2.1

@@ -1,44 +1,46 @@
 //! `bufwise put`: puts a file, or a directory with its contents, to any FTP server that accepts uploads.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use bufwise_ftp::client::{ClientError, Url};
+use bufwise_ftp::client::{ClientError, LocalError, Url};
 use clap::Args;
+use nix::fcntl::OFlag;
 
 use crate::exit::{Failure, Outcome};
 use crate::transfer::{Command, Options, Way, address};
 
-/// Put a file or a directory by FTP; with --policy its buffers are tuned
+/// Put a file or a directory by FTP; --policy tunes the buffers of its connections
 ///
-/// The default policy, kernel, tunes nothing and only measures. The file goes to .NAME.bufwise-part at the server, and gets its name
-/// when its size has been compared; anonymous uploads, which servers let nobody rename, go to their name at once.
+/// The default policy, kernel, tunes nothing and only measures. The file goes to .NAME.bufwise-part on the server, and gets its name
+/// when its size has been compared. Anonymous uploads go to their name at once, because servers let no anonymous user rename them.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   bufwise put file.iso ftp://jo@example.org/incoming/
   bufwise put --resume --policy sobas disk.img ftp://jo@example.org:2121/images/disk.img
   bufwise put -r results/ ftp://jo@example.org/results
 
-An address that ends in / is a directory: the file keeps its name in there.
+An address that ends in / is a directory, in which the file keeps its name.
 
 Passwords come from BUFWISE_PASSWORD, from ~/.netrc (or --netrc), or from a prompt, never from the command line. BUFWISE_USER \
 names the user if the address does not.
 
--r leaves out links and says so. Sockets, pipes and devices cannot be put: everything else is, and the status is 1.
+-r leaves out links and reports them. Sockets, pipes and devices cannot be put: everything else is put, and the status is 1.
 
-Where the kernel has Landlock (Linux 5.13), put can write no file except --json, from before it connects.")]
+Where the kernel has Landlock (Linux 5.13), put can write no file except that of --json; it restricts itself before it connects.")]
 pub(crate) struct PutArgs {
     /// The file to put, or with -r the directory
     file: PathBuf,
     /// ftp://[USER@]HOST[:PORT]/PATH, or ftps:// for TLS from the first byte (port 990)
     #[expect(rustdoc::broken_intra_doc_links, reason = "the text of --help")]
     url: String,
-    /// Upload under the final name at once, for servers that let nobody rename a file
+    /// Upload under the final name at once, for servers that do not let users rename files
     #[arg(long)]
     in_place: bool,
-    /// Put a directory with everything below it; the address names what it becomes
+    /// Put a directory with everything below it; the address names the new directory
     #[arg(short, long)]
     recursive: bool,
     #[command(flatten)]
@@ -51,7 +53,7 @@ impl PutArgs {
         if self.recursive {
             return self.tree(&url);
         }
-        let file = File::open(&self.file).with_context(|| format!("cannot read {}", self.file.display()))?;
+        let file = open(&self.file).with_context(|| format!("cannot read {}", self.file.display()))?;
         let metadata = file.metadata().with_context(|| format!("cannot read {}", self.file.display()))?;
         if !metadata.is_file() {
             let what = if metadata.is_dir() { "a directory: add -r" } else { "not a regular file" };
@@ -65,7 +67,7 @@ impl PutArgs {
     }
 
     fn tree(self, url: &Url) -> Outcome {
-        let found = Found::below(&self.file)?;
+        let mut found = Found::below(&self.file)?;
         let mut command = Command::prepare(Way::Put, url, self.options, None)?;
         command.settings.in_place = self.in_place;
         let remote = |path: &Path| url.path.join(path);
@@ -87,10 +89,15 @@ impl PutArgs {
             let refused = ClientError::Read { path: local.clone(), source };
             command.not_made(&remote(path), &local, refused);
         }
+        let clashing = worker.clashing(&found.files)?;
+        found.files.retain(|path| !clashing.contains(path));
+        for path in &clashing {
+            let refused = LocalError::Reserved { path: remote(path) };
+            command.not_made(&remote(path), &self.file.join(path), refused.into());
+        }
         command.many(worker, &found.files, found.bytes, |worker, path, watch| {
             let local = self.file.join(path);
-            let opened =
-                File::open(&local).map_err(|source| ClientError::Read { path: local.clone(), source });
+            let opened = open(&local).map_err(|source| ClientError::Read { path: local.clone(), source });
             let put = opened.and_then(|file| worker.put(&file, &remote(path), watch));
             (remote(path), local, put)
         });
@@ -105,6 +112,11 @@ impl PutArgs {
         let name = name.ok_or_else(|| Failure::usage(format!("{} has no name", self.file.display())))?;
         Ok(url.path.join(name))
     }
+}
+
+/// Opens a file to be read. A pipe that nobody writes to does not make it wait.
+fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path)
 }
 
 /// The files and directories below a local directory.

@@ -37,7 +37,7 @@ impl RestoreArgs {
             Some(Reply::Restored(restored)) => Some(restored),
             Some(Reply::Error(error)) => return Err(Failure::new(crate::exit::FAILED, error)),
             Some(other) => {
-                let answer = format!("the daemon's answer is not to this question: {other:?}");
+                let answer = format!("the daemon's answer belongs to another request: {other:?}");
                 return Err(Failure::new(crate::exit::FAILED, answer));
             }
         };

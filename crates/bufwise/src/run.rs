@@ -17,6 +17,7 @@ use std::time::Instant;
 
 use bufwise_bpf::CgroupError;
 use bufwise_host::caps::Raised;
+use bufwise_host::in_words;
 use bufwise_host::leftovers::{self, Cleared};
 use bufwise_host::tuner;
 use bufwise_host::tuner::choice::Choice;
@@ -51,33 +52,35 @@ pub(crate) struct RunArgs {
     /// Policy for each side of a connection, as abt,sobas. Send side: kernel, fixed:SIZE, eq, abt, sabt, fit; receive side:
     /// kernel, fixed:SIZE, drs, sobas, fit
     ///
-    /// One name of a policy of either side (kernel, fixed:SIZE, fit) stands for both sides. Of two such names the first is the
-    /// sender's: fit,kernel is fit only at the sender, kernel,fit only at the receiver. auto is fit for both sides. kernel changes
-    /// nothing and only reports.
+    /// A single name that exists for both sides (kernel, fixed:SIZE, fit) applies to both; any other single name leaves the other
+    /// side to the kernel. Of two names that exist for both sides the first is for the sender: fit,kernel is fit only at the
+    /// sender, kernel,fit only at the receiver. auto is fit for both sides. kernel changes nothing and only reports.
     ///
-    /// fit keeps a connection as fast as its path, without the queue that it would fill and the drops at its start. At a sender it
-    /// acts on CUBIC and Reno, at either end on paths of 2 ms and more. abt,sobas, the daemon's default, keeps many connections within
-    /// the memory and changes little else. sabt suits servers of documents of all sizes. eq gives equal shares of the memory.
-    /// fixed:SIZE, abt:published and sabt:published (their papers' rules as written) are for comparisons.
+    /// fit lets a connection use the whole rate of its path, but fills no queue on it, and avoids the drops of slow start. At a
+    /// sender it acts only on CUBIC and Reno; at either end it acts only on paths with a round trip of 2 ms or more. abt,sobas,
+    /// the daemon's default, keeps many connections within the memory and changes little else. sabt suits servers of documents of
+    /// all sizes. eq gives equal shares of the memory. fixed:SIZE, abt:published and sabt:published (the rules exactly as their
+    /// papers have them) are for comparisons.
     #[arg(long, value_name = "P[,P]", default_value = "auto", value_parser = Choice::parse_for_run)]
     policy: Choice,
     /// Memory that all send queues together may hold, as 64MiB (at least 64KiB), and all receive queues as much again; default
     /// half of what the kernel gives TCP, for each
     #[arg(long, value_name = "SIZE")]
     memory: Option<Budget>,
-    /// Documents up to this size leave in one round trip (at most 64 segments) and take no part in the shares of the memory;
-    /// 0: none; default 8 KB under sabt, none under the other policies
+    /// Send documents up to this size in one round trip (at most 64 segments), and leave them out of the shares of the memory;
+    /// 0 for no document; default 8 KB under sabt, 0 under the other policies
     #[arg(long, value_name = "SIZE")]
     small_documents: Option<SmallDocuments>,
     /// Largest buffer that a sender fills at once, such as 4KiB; or auto; or device: as much as the network devices take
     ///
-    /// The kernel lets a writer fill the buffer that it has begun, mostly 64 KiB, whatever its limit is. Smaller ones let a small
-    /// --memory hold many connections, and cost processor time at high rates. The size is set at the network devices of this
-    /// namespace (except the loopback) while the command runs, for the connections of all programs.
+    /// A writer always fills the kernel's buffer that it has begun, mostly 64 KiB, even beyond the limit of its send buffer.
+    /// Smaller buffers let a small --memory hold many connections; at high rates they cost processor time. While the command
+    /// runs, the size is set at the network devices of this namespace (except the loopback), and affects the connections of all
+    /// programs.
     ///
-    /// auto does nothing without --memory, and nothing in the host's first network namespace, whose devices other programs share.
-    /// It begins with a 256th of the memory, and follows a sixth of a connection's equal share: 4 KiB at least, and no bound from
-    /// 64 KiB on.
+    /// auto does nothing without --memory, nor in the host's first network namespace, because other programs use its devices. It
+    /// begins with a 256th of the memory, and then follows a sixth of a connection's equal share, at least 4 KiB. From 64 KiB on it
+    /// sets no bound.
     #[arg(long, value_name = "SIZE", default_value = "auto")]
     gso_max_size: AtOnce,
     /// Connections that the engine in the kernel tunes at a time, up to 1000000; the kernel sizes those beyond, and the report
@@ -87,11 +90,11 @@ pub(crate) struct RunArgs {
     /// The engine that sizes the connections
     #[arg(long, value_name = "WHICH", value_enum, default_value_t = Wanted::Auto)]
     engine: Wanted,
-    /// Size buffers that the command has set itself, too
+    /// Also size the buffers that the command has set itself
     #[arg(long = "override")]
     take_over: bool,
-    /// Have the programs in the kernel called, and return at once: tells what a call costs that does nothing (lab run
-    /// cost-send cost-receive)
+    /// Let the programs in the kernel return at once when they are called: measures the cost of a call that does nothing
+    /// (lab run cost-send cost-receive)
     #[arg(long, hide = true)]
     only_called: bool,
     /// Write the report into this file; - for standard output
@@ -123,14 +126,24 @@ impl RunArgs {
         let started = Instant::now();
         let running = command::Running::start(cgroup.as_ref(), &self.command, signals);
         let running = running.map_err(|error| not_started(&error))?;
-        let status = watch.run(cgroup.as_ref(), &running);
-        let elapsed = started.elapsed();
+        let tuned = watch.run(cgroup.as_ref(), &running);
+        let mut elapsed = started.elapsed();
         drop(raised);
         // On a failure, the next start of bufwise tries again.
         leftovers::clear_inherited(&mut Cleared::default());
         watch.give_back();
+        let status = match tuned {
+            Ok(status) => status,
+            // Its status is the result, whatever becomes of the tuning.
+            Err(error) => {
+                let words = in_words(error.as_ref());
+                watch.note(format!("tuning ended after {:.1} s: {words}", elapsed.as_secs_f64()));
+                let status = running.wait();
+                elapsed = started.elapsed();
+                status
+            }
+        };
         drop(cgroup);
-        let status = status?;
         let command = self.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
         let connections_of_little = watch.of_little();
         let report = watch.finish(Ended {
@@ -141,11 +154,14 @@ impl RunArgs {
             status,
             elapsed,
         });
-        if let Some(json) = &self.json {
-            output::json(json, &report)?;
-        }
         output::note(&report.to_string());
-        Ok(status)
+        let written = self.json.as_ref().map(|json| output::json(json, &report));
+        match written {
+            // A failure of the command is worth more than one of its report.
+            Some(Err(error)) if status != 0 => Err(Failure::new(status, in_words(error.as_ref()))),
+            Some(Err(error)) => Err(error.into()),
+            Some(Ok(())) | None => Ok(status),
+        }
     }
 
     fn asked(&self) -> Asked {

@@ -43,11 +43,11 @@ const LEAST_MEMORY: Bytes = Bytes(512 << 10);
 /// Least size of a connection's largest buffer, as for `--policy fixed:SIZE`.
 const LEAST_BUFFER: Bytes = Bytes(4 << 10);
 
-/// Serve a directory by FTP; with --policy the buffers of uploads are tuned
+/// Serve a directory by FTP; --policy tunes the buffers of uploads
 ///
-/// The default policy, kernel, tunes nothing and only measures. Without --users and --user anybody may log in, and read. Any FTP
-/// program will do at the other end; with bufwise get and put, both ends tune. SIGTERM and SIGINT end the server; running
-/// transfers have some seconds to end (--grace). Log lines go to standard error.
+/// The default policy, kernel, tunes nothing and only measures. Without --users and --user, anybody may log in and read. Clients
+/// may use any FTP program; with bufwise get and put, both ends tune. SIGTERM and SIGINT end the server; running transfers then
+/// have some seconds to end (--grace). Log lines go to standard error.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   bufwise serve /srv/files
@@ -60,12 +60,13 @@ SIGHUP reads --users, --tls-cert and --tls-key again; new sessions use them, ope
 error changes nothing. With --run-as, that user must be able to read the files.
 
 Where the kernel has Landlock (Linux 5.19), a server that listens can open only DIR and the directories of the files that SIGHUP \
-reads. If a link among these leads to another directory than at the start, the server has to be restarted. The log says whether \
-Landlock is in force.
+reads. If one of these is a link, and later leads to another directory than at the start, the server has to be restarted. The log \
+says whether Landlock is in force.
 
-An upload has its name when all of it is on the disk; until then it is .NAME.bufwise-upload beside it, and can be resumed.")]
+An upload gets its name when all of it is on the disk. Until then it is .NAME.bufwise-upload in the same directory, and can be \
+resumed.")]
 pub(crate) struct ServeArgs {
-    /// Directory to serve; nothing outside of it can be reached, not by links either
+    /// Directory to serve; clients cannot reach anything outside of it, not even through links
     #[arg(value_name = "DIR", required_unless_present = "hash_password")]
     directory: Option<PathBuf>,
     /// Where to listen: an address with a port, an address, or a port; default port 2121 of all addresses
@@ -98,7 +99,7 @@ struct DataArgs {
     /// Wait for data connections on these ports, for a firewall
     #[arg(long, value_name = "A-B", value_parser = port_range)]
     passive_ports: Option<RangeInclusive<u16>>,
-    /// IPv4 address that clients are told, if address translation hides the server's own
+    /// IPv4 address that PASV tells clients, if address translation hides the server's own
     #[arg(long, value_name = "ADDR")]
     passive_address: Option<Ipv4Addr>,
     /// Connect to clients that ask for it (PORT, EPRT), only ever to their own address
@@ -127,8 +128,8 @@ struct TuningArgs {
     buffer_memory: Bytes,
     /// Memory that the receive buffers of all uploads together may take (at least 512KiB)
     ///
-    /// One user may have a quarter of it. While there is enough, the buffers are left to the kernel or the policy. Each has 128 KiB in
-    /// any case.
+    /// One user may have a quarter of it. While there is enough, the buffers are left to the kernel or the policy. Each has 128
+    /// KiB in any case.
     #[arg(long, value_name = "SIZE", default_value = "512MiB", value_parser = memory_of_all)]
     receive_memory: Bytes,
     /// Largest rate of each transfer, as 100mbit
@@ -311,7 +312,7 @@ impl Watch {
     ) -> Result<thread::JoinHandle<()>> {
         let waiting = move || {
             if nix::unistd::geteuid().is_root() {
-                self.log.warn("running as root: --run-as NAME gives that up once the port is open");
+                self.log.warn("running as root: --run-as NAME drops the privileges once the port is open");
             }
             // Logged only now: a reader of this line may rely on the server.
             let listening = self.status();
@@ -329,7 +330,7 @@ impl Watch {
                 // Interrupted or woken: the loop checks the signals.
                 let _woken = poll(&mut watched, PollTimeout::NONE);
             }
-            self.log.info("stopping: transfers may end");
+            self.log.info("stopping: waiting for transfers to end");
             self.notify.stopping();
             self.stop.stop();
         };
@@ -377,12 +378,12 @@ fn listen_address(text: &str) -> Result<SocketAddr, String> {
 
 /// `--buffer-memory`, `--receive-memory`: a user's quarter holds at least one transfer.
 fn memory_of_all(text: &str) -> Result<Bytes, String> {
-    at_least(LEAST_MEMORY, text, "does not hold a transfer, whose user has a quarter of it: at least 512KiB")
+    at_least(LEAST_MEMORY, text, "is too small: a user's quarter must hold 128 KiB; write at least 512KiB")
 }
 
 /// `--max-buffer`: what the server would refuse as a buffer.
 fn buffer_size(text: &str) -> Result<Bytes, String> {
-    at_least(LEAST_BUFFER, text, "holds no two segments: at least 4KiB")
+    at_least(LEAST_BUFFER, text, "cannot hold two segments: at least 4KiB")
 }
 
 fn at_least(least: Bytes, text: &str, reason: &str) -> Result<Bytes, String> {
@@ -401,13 +402,13 @@ fn some_rate(text: &str) -> Result<Rate, String> {
 
 fn some_sessions(text: &str) -> Result<usize, String> {
     let count = text.parse().map_err(|_| format!("`{text}` is not a number of sessions"))?;
-    if count == 0 { Err("nobody could come: at least 1".to_owned()) } else { Ok(count) }
+    if count == 0 { Err("at least 1 session is needed".to_owned()) } else { Ok(count) }
 }
 
 fn some_time(text: &str) -> Result<Micros, String> {
     let time: Micros = text.parse().map_err(|error: ParseError| error.to_string())?;
     if time == Micros::ZERO {
-        Err("everything would end at once: write a time such as 60s".to_owned())
+        Err("a time of 0 leaves no time: write a time such as 60s".to_owned())
     } else {
         Ok(time)
     }

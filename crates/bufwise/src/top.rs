@@ -29,7 +29,7 @@ pub(crate) use crate::ls::groups;
 /// Watch connections live: the rows of ls, each with the last minute of its rate
 ///
 /// Keys sort, filter, group and leave; the last line names them. Loopback, and idle connections that waste nothing, are shown only
-/// with --all or the key a. Reads only. Without root it shows this network namespace, with root every one.
+/// with --all or the key a. It changes nothing. Without root it shows this network namespace, with root every one.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Keys: r m w o t l p e sort (rate, memory, waste, RTT over base, RTT, limit, process, peer), / filters, \

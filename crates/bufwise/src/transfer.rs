@@ -121,7 +121,7 @@ impl Command {
     fn begin_engine(&mut self) {
         match self.engine_choice.map(OwnEngine::start) {
             Some(Ok(engine)) => self.engine = Some(engine),
-            Some(Err(error)) => self.show.say(&format!("connections stay the kernel's: {error:#}")),
+            Some(Err(error)) => self.show.say(&format!("the kernel sizes the connections: {error:#}")),
             None => {}
         }
     }

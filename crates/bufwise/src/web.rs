@@ -41,7 +41,7 @@ const MAX_PAGES: usize = 8;
 /// Watch connections live in a browser: what top shows, as graphs
 ///
 /// A click opens one connection over time. Prints the page's address, which holds a secret, and serves until Ctrl-C. Only this host
-/// can reach it. Reads only. Without root it shows this network namespace, with root every one.
+/// can reach it. It changes nothing. Without root it shows this network namespace, with root every one.
 #[derive(Debug, Args)]
 #[command(
     after_help = "From another host: ssh -L 8080:127.0.0.1:8080 HOST bufwise web --listen 127.0.0.1:8080
@@ -91,7 +91,7 @@ fn loopback(text: &str) -> Result<SocketAddr, String> {
     if address.ip().is_loopback() {
         Ok(address)
     } else {
-        Err("it listens at loopback addresses alone, as 127.0.0.1:0 or [::1]:0; from elsewhere use ssh -L"
+        Err("it listens only at loopback addresses, as 127.0.0.1:0 or [::1]:0; from elsewhere use ssh -L"
             .to_owned())
     }
 }

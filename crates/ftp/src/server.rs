@@ -12,8 +12,8 @@
 //!
 //! Properties kept: no path leads outside the directory; a final name never stands for an incomplete file; the memory
 //! and time spent on a client are bounded, whatever it sends or does not send.
-//! We: files are transferred unchanged even after TYPE A (as vsftpd does by default): with converted line ends the
-//! bytes would differ, and sizes and restart points would not fit.
+//! Choice: files are transferred unchanged even after TYPE A, as vsftpd does by default. With converted line ends the bytes
+//! would differ, and sizes and restart points would be wrong.
 
 mod admission;
 mod budget;

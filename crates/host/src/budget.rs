@@ -5,7 +5,9 @@
 //! - *held*: the content of the queues now;
 //! - *allowed*: the sum of the buffers' limits. It may exceed the budget, because not all buffers are full at once;
 //! - *reserved*: promised and not held. For newcomers it is the part of the budget that is not shared out; for idle
-//!   connections (nothing moved for [`Config::IDLE`]) it is the room that their limits allow beyond what they hold.
+//!   connections (nothing moved for [`Config::IDLE`]) it is the room that their limits allow beyond what they hold;
+//! - *outside*: the content of queues whose buffers programs have set. These buffers are outside the budget, as for
+//!   shares and log, and no other figure includes them.
 //!
 //! Only this module computes these figures, from the sockets that the daemon sizes, so that all views agree. Groups
 //! have budgets of their own: each part of the connections is judged by itself, and the totals are sums of the parts.
@@ -16,7 +18,7 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::ops::AddAssign;
 
-use bufwise_bpf::Config;
+use bufwise_bpf::{Config, Owned};
 use bufwise_socket::diag::Connection;
 use bufwise_units::Bytes;
 use serde::{Deserialize, Serialize};
@@ -74,6 +76,9 @@ pub struct Side {
     pub reserved_idle_bytes: u64,
     /// Number of idle connections.
     pub idle_connections: u64,
+    /// Content of the queues whose buffers programs have set; no other figure includes these buffers.
+    #[serde(default)]
+    pub outside_bytes: u64,
 }
 
 /// Memory of one group's connections, which has a budget of its own.
@@ -89,7 +94,7 @@ pub struct GroupMemory {
     pub receive: Side,
 }
 
-/// The part of a process or cgroup, bytes.
+/// The part of a process or cgroup, bytes; without buffers that programs have set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
     /// `rsync/7`, the cgroup's path, `-` if unknown, or [`OTHERS`].
@@ -141,7 +146,12 @@ impl Side {
         Self { budget_bytes: budget.0, reserved_newcomers_bytes, ..Self::default() }
     }
 
-    fn add(&mut self, held: u32, allowed: u32, is_idle: bool) {
+    /// Adds a queue; `is_owned`: a program has set its buffer.
+    fn add(&mut self, held: u32, allowed: u32, is_idle: bool, is_owned: bool) {
+        if is_owned {
+            self.outside_bytes += u64::from(held);
+            return;
+        }
         self.held_bytes += u64::from(held);
         self.allowed_bytes += u64::from(allowed);
         if is_idle {
@@ -159,23 +169,24 @@ impl AddAssign for Side {
         self.reserved_newcomers_bytes += other.reserved_newcomers_bytes;
         self.reserved_idle_bytes += other.reserved_idle_bytes;
         self.idle_connections += other.idle_connections;
+        self.outside_bytes += other.outside_bytes;
     }
 }
 
 impl Part {
-    fn of(connection: &Connection) -> Self {
-        let (mem, is_idle) = (&connection.mem, is_idle(connection));
-        let reserved =
-            |held: u32, allowed: u32| if is_idle { allowed.saturating_sub(held).into() } else { 0 };
+    fn of(connection: &Connection, owned: Owned) -> Self {
+        let mut sides = Sides::default();
+        sides.add(connection, owned);
+        let Sides { connections, send, receive } = sides;
         Self {
             name: String::new(),
-            connections: 1,
-            send_held_bytes: mem.wmem_queued.into(),
-            send_allowed_bytes: mem.sndbuf.into(),
-            send_reserved_bytes: reserved(mem.wmem_queued, mem.sndbuf),
-            receive_held_bytes: mem.rmem_alloc.into(),
-            receive_allowed_bytes: mem.rcvbuf.into(),
-            receive_reserved_bytes: reserved(mem.rmem_alloc, mem.rcvbuf),
+            connections,
+            send_held_bytes: send.held_bytes,
+            send_allowed_bytes: send.allowed_bytes,
+            send_reserved_bytes: send.reserved_idle_bytes,
+            receive_held_bytes: receive.held_bytes,
+            receive_allowed_bytes: receive.allowed_bytes,
+            receive_reserved_bytes: receive.reserved_idle_bytes,
         }
     }
 
@@ -221,11 +232,11 @@ pub(crate) struct Sides {
 }
 
 impl Sides {
-    fn add(&mut self, connection: &Connection) {
+    fn add(&mut self, connection: &Connection, owned: Owned) {
         let (mem, is_idle) = (&connection.mem, is_idle(connection));
         self.connections += 1;
-        self.send.add(mem.wmem_queued, mem.sndbuf, is_idle);
-        self.receive.add(mem.rmem_alloc, mem.rcvbuf, is_idle);
+        self.send.add(mem.wmem_queued, mem.sndbuf, is_idle, owned.send);
+        self.receive.add(mem.rmem_alloc, mem.rcvbuf, is_idle, owned.receive);
     }
 
     fn pressure(&self, terms: &Terms, host: Option<TcpMemory>) -> impl Iterator<Item = Pressure> {
@@ -257,10 +268,11 @@ impl<'a> Census<'a> {
         Self { terms, parts: parts.collect(), untuned_connections: 0, processes, cgroups }
     }
 
-    /// Adds a connection that the daemon sizes to the part with that number.
-    pub(crate) fn add(&mut self, connection: &Connection, part: usize) {
+    /// Adds a connection that the daemon sizes to the part with that number; `owned`: the buffers that its program has
+    /// set.
+    pub(crate) fn add(&mut self, connection: &Connection, owned: Owned, part: usize) {
         if let Some(part) = self.parts.get_mut(part) {
-            part.add(connection);
+            part.add(connection, owned);
         }
     }
 
@@ -273,10 +285,11 @@ impl<'a> Census<'a> {
     pub(crate) fn attribute(
         &mut self,
         connection: &Connection,
+        owned: Owned,
         process: Option<&Process>,
         cgroup: Option<&str>,
     ) {
-        let part = Part::of(connection);
+        let part = Part::of(connection, owned);
         let process = process.map(|process| (process.pid, process.name.clone()));
         self.processes.entry(process).or_default().add(&part);
         self.cgroups.entry(cgroup.map(str::to_owned)).or_default().add(&part);

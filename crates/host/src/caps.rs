@@ -467,7 +467,7 @@ fn put_back_unowned(
     settings: &Settings,
     entries: Entries,
 ) -> Result<Vec<Change>> {
-    let (mut changes, mut kept) = (Vec::new(), Entries::new());
+    let (mut changes, mut kept, mut refused) = (Vec::new(), Entries::new(), None);
     for (setting, entry) in entries {
         let open = settings.find(setting).filter(|_| !directory.has_owner(namespace, setting.into()));
         let Some(open) = open else {
@@ -476,9 +476,17 @@ fn put_back_unowned(
         };
         match open.read() {
             Ok(value) if entry.ours.contains(&value) => {
-                let value = entry.original;
-                open.write(&value).during(|| format!("cannot put {setting} back to {value}"))?;
-                changes.push(Change { setting, value });
+                let value = entry.original.clone();
+                match open.write(&value).during(|| format!("cannot put {setting} back to {value}")) {
+                    Ok(()) => changes.push(Change { setting, value }),
+                    // It has gone since it was read.
+                    Err(_) if setting.is_device() && matches!(open.current(), Ok(None)) => {}
+                    // The others are put back all the same, and the next start tries this one again.
+                    Err(error) => {
+                        refused = refused.or(Some(error));
+                        kept.insert(setting, entry);
+                    }
+                }
             }
             // The value may still be ours: the next process that can read it restores it.
             Err(error) if !is_gone(&error) => {
@@ -493,5 +501,5 @@ fn put_back_unowned(
     }
     directory.write(namespace, &kept)?;
     directory.forget_owners(namespace);
-    Ok(changes)
+    refused.map_or(Ok(changes), Err)
 }

@@ -14,7 +14,8 @@
 //! - an hour of as many connections as are kept fits, with names of usual length;
 //! - a moment keeps no more connections and groups than its bounds, and the parts of each grouping add up to the
 //!   whole;
-//! - an answer is no longer than a client reads.
+//! - an answer is no longer than a client reads, and stays packed until it is written: it takes no memory but that of the
+//!   ring and of one moment.
 
 pub(crate) mod file;
 pub(crate) mod moment;
@@ -24,7 +25,7 @@ pub(crate) mod sums;
 use std::collections::VecDeque;
 
 use bufwise_units::Micros;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::address::Pattern;
 use crate::view::ConnectionView;
@@ -101,7 +102,23 @@ impl Default for Query {
     }
 }
 
-/// The daemon's answer.
+impl Query {
+    fn is_in(&self, moment: &Packed) -> bool {
+        self.since_s.is_none_or(|since| moment.time_s >= since)
+            && self.until_s.is_none_or(|until| moment.time_s <= until)
+    }
+
+    /// Returns the requested connections of a moment, with its sums.
+    fn part(&self, mut moment: Moment) -> Moment {
+        let is_wanted =
+            |one: &Kept| self.address.is_none_or(|address| address.matches(one.view.local, one.view.peer));
+        moment.connections.retain(is_wanted);
+        moment.connections.truncate(self.most);
+        moment
+    }
+}
+
+/// The daemon's answer, as a client reads it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct History {
     /// Time of the oldest moment, in seconds since 1970; `null` if there is none.
@@ -110,6 +127,28 @@ pub struct History {
     pub newest_s: Option<u64>,
     /// The requested moments, in order of time.
     pub moments: Vec<Moment>,
+}
+
+/// The daemon's answer, as it is written; a client reads it as a [`History`].
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Answer {
+    oldest_s: Option<u64>,
+    newest_s: Option<u64>,
+    moments: Requested,
+}
+
+/// The requested moments, unpacked one after the other while they are written.
+#[derive(Clone, Debug, PartialEq)]
+struct Requested {
+    packed: Vec<Packed>,
+    query: Query,
+}
+
+impl Serialize for Requested {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let moments = self.packed.iter().filter_map(Packed::moment);
+        serializer.collect_seq(moments.map(|moment| self.query.part(moment)))
+    }
 }
 
 /// The moments of the last hour.
@@ -146,24 +185,12 @@ impl Ring {
     }
 
     /// Returns the requested part.
-    pub(crate) fn answer(&self, query: &Query) -> History {
-        let is_in = |moment: &&Packed| {
-            query.since_s.is_none_or(|since| moment.time_s >= since)
-                && query.until_s.is_none_or(|until| moment.time_s <= until)
-        };
-        let part = |mut moment: Moment| {
-            let is_wanted = |one: &Kept| {
-                query.address.is_none_or(|address| address.matches(one.view.local, one.view.peer))
-            };
-            moment.connections.retain(is_wanted);
-            moment.connections.truncate(query.most);
-            moment.connections.shrink_to_fit();
-            moment
-        };
-        History {
+    pub(crate) fn answer(&self, query: Query) -> Answer {
+        let packed = self.moments.iter().filter(|moment| query.is_in(moment)).cloned().collect();
+        Answer {
             oldest_s: self.moments.iter().map(|moment| moment.time_s).min(),
             newest_s: self.moments.iter().map(|moment| moment.time_s).max(),
-            moments: self.moments.iter().filter(is_in).filter_map(Packed::moment).map(part).collect(),
+            moments: Requested { packed, query },
         }
     }
 }
@@ -227,6 +254,13 @@ pub(crate) mod tests {
         }
     }
 
+    /// Returns an answer as a client reads it.
+    pub(crate) fn asked(ring: &Ring, query: Query) -> History {
+        let reply = serde_json::to_string(&Reply::Written(ring.answer(query))).unwrap();
+        let Ok(Reply::History(history)) = serde_json::from_str(&reply) else { panic!("{reply}") };
+        *history
+    }
+
     fn times(history: &History) -> Vec<u64> {
         history.moments.iter().map(|moment| moment.time_s).collect()
     }
@@ -247,21 +281,16 @@ pub(crate) mod tests {
         let cgroup = Some("x".repeat(3_000));
         one.connections.iter_mut().for_each(|kept| kept.view.cgroup.clone_from(&cgroup));
         (0..LENGTH).for_each(|_| ring.push(&one));
-        let answer = ring.answer(&Query::default());
-        let longest = answer.moments.len() * serde_json::to_vec(&answer.moments[0]).unwrap().len();
-        assert!((longest as u64) < MAX_REPLY.min(file::MAX_BYTES), "{longest}");
-        let part = History { moments: answer.moments[..2].to_vec(), ..answer };
-        let reply = Reply::History(Box::new(part));
-        let text = serde_json::to_string(&reply).unwrap();
-        assert_eq!(serde_json::from_str::<Reply>(&text).unwrap(), reply);
+        let longest = serde_json::to_vec(&ring.answer(Query::default())).unwrap().len() as u64;
+        assert!(longest < MAX_REPLY.min(file::MAX_BYTES), "{longest}");
     }
 
     #[test]
     fn an_answer_is_the_part_that_was_asked_for() {
         let mut ring = Ring::default();
-        assert_eq!(ring.answer(&Query::default()), History::default());
+        assert_eq!(asked(&ring, Query::default()), History::default());
         (1..=9).for_each(|time| ring.push(&moment(time * 10, 3, 5)));
-        let ask = |query: Query| ring.answer(&query);
+        let ask = |query: Query| asked(&ring, query);
         let all = ask(Query::default());
         assert_eq!((all.oldest_s, all.newest_s, all.moments.len()), (Some(10), Some(90), 9));
         let some = ask(Query { since_s: Some(25), until_s: Some(50), most: 2, ..Query::default() });

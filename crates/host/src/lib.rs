@@ -1,13 +1,14 @@
 //! The library of bufwise on a host: the work of the daemon and of `run` around the engine.
 //!
-//! - [`tuner`]: samples connections, shares out the memory, grants requests of the kernel's side.
-//! - [`daemon`]: the same for a whole host, until it is stopped.
-//! - [`caps`]: raises the host's own bounds meanwhile; [`leftovers`]: clears what a killed bufwise has left.
-//! - [`budget`]: the state of the daemon's memory, and why it is short.
-//! - [`control`]: the daemon's socket; [`view`] and [`judge`]: what a connection looks like, and what limits it.
-//! - [`metrics`]: the daemon's figures for monitoring; [`history`]: the last hour of the connections.
-//! - [`netns`], [`cgroups`], [`containers`], [`processes`], [`survey`]: the network namespaces, names of cgroups and of
-//!   containers, the holders of sockets, all connections; [`tcp_memory`]: what the kernel's TCP holds of its memory.
+//! - [`tuner`] samples connections, divides the memory among them, and grants requests of the programs in the kernel.
+//! - [`daemon`] does this for a whole host, until it is stopped.
+//! - [`caps`] raises the host's own bounds while bufwise runs; [`leftovers`] clears what a killed bufwise has left.
+//! - [`budget`] computes the state of the daemon's memory, and why memory is short.
+//! - [`control`] is the daemon's socket for requests of other commands.
+//! - [`view`] is a connection as it is shown, and [`judge`] finds the cause that limits it.
+//! - [`metrics`] has the daemon's figures for monitoring, and [`history`] the last hour of the connections.
+//! - [`survey`] lists all connections. [`netns`] finds network namespaces, [`cgroups`] and [`containers`] find names,
+//!   and [`processes`] finds the processes that hold sockets. [`tcp_memory`] reads the memory of the kernel's TCP.
 //!
 //! The binary owns the command line, texts on standard output and exit statuses.
 

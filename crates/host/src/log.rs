@@ -79,7 +79,7 @@ impl Kind {
             Self::Cap => "raised bounds",
             Self::Administrator => "bounds that somebody else has set",
             Self::Adopted => "adopted connections",
-            Self::AdoptionLimit => "connections that existed",
+            Self::AdoptionLimit => "existing connections",
             Self::GivenBack => "buffers given back",
             Self::Send => "send buffers",
             Self::Receive => "receive windows",

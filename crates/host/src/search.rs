@@ -1,7 +1,8 @@
 //! Names that can only be found by a search through everything.
 //!
-//! Rule: a name is looked for in the results of the last search first, for among many connections mostly others are the largest in
-//! each moment, and all of them were there before. If it is not there, a new search is made, once per moment and not too often.
+//! Rule: a name is first looked up in the results of the last search. Among many connections, mostly different ones are
+//! the largest in each moment, and that search has found all that existed then. If the name is not there, a new search is
+//! made: at most one per moment, and after a rest.
 
 use std::collections::{HashMap, HashSet};
 

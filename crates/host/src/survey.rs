@@ -151,7 +151,7 @@ impl Survey {
         let why = match self.cgroups.unavailable() {
             Some(why) => why,
             None if is_told => return,
-            None => "the kernel does not tell a socket's (Linux 5.8 and newer do)",
+            None => "the kernel does not report a socket's cgroup (Linux 5.8 and newer do)",
         };
         let note = format!("cgroups are not shown: {why}");
         if !self.notes.contains(&note) {

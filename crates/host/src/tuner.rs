@@ -39,9 +39,9 @@ pub(crate) fn held_to_receive(flows: &[FlowState]) -> Bytes {
     flows.iter().filter(counts).map(|flow| flow.sample.receive_queued).sum()
 }
 
-/// Memory of a sender's initial window, bytes: ten segments of 1,448 bytes in buffers of two, of 4 KiB each. A connection
-/// holds it before a share can bind, and beside it the buffer that its writer fills. Measured: 23.9 KB for each of 500
-/// connections with buffers of 4 KiB.
+/// Memory of a sender's initial window, bytes: ten segments of 1,448 bytes, two in each buffer of 4 KiB. A connection
+/// holds this much before a share can bind, in addition to the buffer that its writer fills. Measured: 23.9 KB for each
+/// of 500 connections with buffers of 4 KiB.
 const INITIAL_WINDOW: Bytes = Bytes(20 << 10);
 
 /// Returns why the budget cannot be kept with these writers, and the remedy; `None` if it can be kept. A connection
@@ -54,11 +54,11 @@ pub fn shortage<'a>(writers: impl Iterator<Item = &'a FlowState>, budget: Bytes)
             (count + 1, sum + INITIAL_WINDOW + flow.last_buffer, largest.max(flow.last_buffer))
         });
     let is_small = largest <= Bytes(at_once::LEAST);
-    let remedy = if is_small { "" } else { ", or let them fill less at once, as --gso-max-size 4KiB" };
+    let remedy = if is_small { "" } else { ", or let them fill less at once with --gso-max-size 4KiB" };
     (least > budget).then(|| {
         format!(
-            "{count} connections are sending and may hold {} whatever their limits, an initial window and what a writer fills \
-             at once for each: more than the memory of {}; raise --memory to at least {}KiB{remedy}",
+            "{count} connections are sending, and each may hold an initial window and the buffer that its writer fills, \
+             whatever its limit: {} in all, more than the memory of {}; raise --memory to at least {}KiB{remedy}",
             least.readable(),
             budget.readable(),
             least.0.div_ceil(1 << 10),
@@ -66,10 +66,10 @@ pub fn shortage<'a>(writers: impl Iterator<Item = &'a FlowState>, budget: Bytes)
     })
 }
 
-/// Returns for how many busy connections a small memory is kept, and what to do for more. If the devices are left
-/// alone because others share them, these are few, because no socket setting bounds what a writer fills at once.
-/// `None` if the user did not set the memory, has set what writers fill, or the memory suffices for the first buffers of
-/// many writers and is kept for as many.
+/// Returns for how many busy connections a small budget can be kept, and what to do for more. Without a bound on the
+/// devices (`bounds_devices` is false, because other programs use them as well) these are few: no socket setting bounds
+/// what a writer fills at once. `None` if the user did not set the memory, or has set what writers fill, or if the
+/// budget is large enough for many writers (`plan::WRITERS`).
 #[must_use]
 pub fn kept_for(plan: &Plan, bounds_devices: bool) -> Option<String> {
     let each = if bounds_devices {
@@ -86,9 +86,9 @@ pub fn kept_for(plan: &Plan, bounds_devices: bool) -> Option<String> {
         )
     } else {
         format!(
-            "more than {kept} busy connections may exceed the memory of {budget}, for each fills up to {}KiB at once, and the \
-             network devices, which could bound that, are others' too: give --memory {each}KiB for each, or bound the devices \
-             for everybody meanwhile, as --gso-max-size 4KiB",
+            "more than {kept} busy connections may exceed the memory of {budget}, because each fills up to {}KiB at once, and \
+             bufwise does not bound network devices that other programs use, too: give --memory {each}KiB for each \
+             connection, or bound the devices for all programs with --gso-max-size 4KiB",
             at_once::NEEDLESS >> 10,
         )
     })
@@ -113,14 +113,14 @@ impl RunEngine {
     }
 }
 
-/// An engine that takes orders from the books.
-pub(crate) trait Told {
+/// An engine that takes shares and orders, as [`Books`] computes them.
+pub(crate) trait TakesBounds {
     fn order(&mut self, orders: &[(u64, Order)]) -> Result<(), EngineError>;
     fn forget(&mut self, cookie: u64);
     fn beat(&mut self, shares: Shares) -> Result<(), EngineError>;
 }
 
-impl Told for Engine {
+impl TakesBounds for Engine {
     fn order(&mut self, orders: &[(u64, Order)]) -> Result<(), EngineError> {
         Self::order(self, orders)
     }
@@ -134,7 +134,7 @@ impl Told for Engine {
     }
 }
 
-impl Told for RunEngine {
+impl TakesBounds for RunEngine {
     fn order(&mut self, orders: &[(u64, Order)]) -> Result<(), EngineError> {
         match self {
             Self::Kernel(engine) => engine.order(orders),
@@ -253,8 +253,9 @@ impl Tuner {
         }
     }
 
-    /// Sweeps the connections of this process's network namespace: silent ones give back what they do not need, and
-    /// receivers of little may rest. Does nothing with the engine in user space, or where a sweep cannot wake them.
+    /// Sweeps the connections of this process's network namespace: silent ones give back memory that they do not need,
+    /// and receivers that receive little may rest (`bpf/resting.h`). Does nothing with the engine in user space, or on
+    /// kernels on which a sweep cannot switch callbacks on.
     ///
     /// # Errors
     /// The engine's answer.
@@ -311,10 +312,11 @@ impl Tuner {
 
 /// Passes the bounds of the connections to the engine, and renews the heartbeat.
 pub(crate) fn tell(
-    engine: &mut impl Told,
+    engine: &mut impl TakesBounds,
     Bounds { shares, orders, forget, at_once: _ }: Bounds,
 ) -> Result<(), EngineError> {
-    // Closed connections would count again, and the heartbeat stop, for an order that is given anew later.
+    // If an order cannot be written, forget closed connections and renew the heartbeat all the same: later rounds repeat
+    // the order, but closed connections would be counted again.
     let ordered = engine.order(&orders);
     forget.iter().for_each(|cookie| engine.forget(*cookie));
     engine.beat(shares).and(ordered)

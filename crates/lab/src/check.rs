@@ -81,7 +81,8 @@ impl CheckError {
         }
     }
 
-    /// Whether experiments may run all the same: a program or a packet of the check failed, not the hosts or the emulator.
+    /// Whether experiments may run nevertheless: true if only a program or a packet of the check failed, false if the hosts or
+    /// the emulator failed.
     #[must_use]
     pub fn spares_runs(&self) -> bool {
         match self {
@@ -228,9 +229,9 @@ fn spec(rate_mbit: u64, rtt_ms: u64) -> PathSpec {
 
 fn iperf3(spec: &PathSpec, client: &str) -> Result<LabReport, CheckError> {
     let programs = Programs {
-        server: Some("iperf3 -s -1".to_owned()),
+        server: Some("iperf3 -s -1".into()),
         listeners: 1,
-        client: client.to_owned(),
+        client: client.into(),
         elsewhere: Vec::new(),
         timeout: Duration::from_secs(60),
         output: ClientOutput::Kept,

@@ -1,5 +1,6 @@
 //! Runs the user's programs on the two hosts: a server on host B, a client on host A.
 
+use std::ffi::{OsStr, OsString};
 use std::io::{self, Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -103,13 +104,13 @@ impl CommandError {
 #[derive(Clone, Debug)]
 pub struct Programs {
     /// Shell command on host B of every path; `None`: the client needs no server.
-    pub server: Option<String>,
+    pub server: Option<OsString>,
     /// Number of sockets that must listen on a host B before the clients start.
     pub listeners: usize,
     /// Shell command on host A of the first path.
-    pub client: String,
+    pub client: OsString,
     /// Shell commands on the hosts A of other paths, each with the path's index. All clients start together.
-    pub elsewhere: Vec<(usize, String)>,
+    pub elsewhere: Vec<(usize, OsString)>,
     /// Time within which all clients must end.
     pub timeout: Duration,
     /// Where the standard output of the first path's client goes.
@@ -175,7 +176,7 @@ impl Programs {
         let (failed, status) = self.await_clients(path_runs, &events, started, &servers)?;
         let seconds = started.elapsed().as_secs_f64();
         if status.code() == Some(STATUS_NOT_FOUND) {
-            return Err(CommandError::ClientNotFound(clients[failed].1.to_owned()));
+            return Err(CommandError::ClientNotFound(shown(clients[failed].1)));
         }
         self.await_outputs(&outputs, hosts, &events)?;
         let stdout = outputs.into_iter().next().and_then(|output| output.join().ok()).unwrap_or_default();
@@ -184,9 +185,9 @@ impl Programs {
     }
 
     /// Returns each client's path and command.
-    fn clients(&self) -> Vec<(usize, &str)> {
-        let elsewhere = self.elsewhere.iter().map(|(path, command)| (*path, command.as_str()));
-        std::iter::once((0, self.client.as_str())).chain(elsewhere).collect()
+    fn clients(&self) -> Vec<(usize, &OsStr)> {
+        let elsewhere = self.elsewhere.iter().map(|(path, command)| (*path, command.as_os_str()));
+        std::iter::once((0, self.client.as_os_str())).chain(elsewhere).collect()
     }
 
     /// Waits until all clients have ended; returns the first that failed, or else the last to end, and its status.
@@ -215,7 +216,7 @@ impl Programs {
                 Err(RecvTimeoutError::Timeout) if !path_runs() => return Err(CommandError::PathEnded),
                 Err(RecvTimeoutError::Timeout) if started.elapsed() >= self.timeout => {
                     return Err(CommandError::Timeout {
-                        command: self.client.clone(),
+                        command: shown(&self.client),
                         seconds: self.timeout.as_secs(),
                         words: match last_lines(servers, 1) {
                             words if words.is_empty() => words,
@@ -257,20 +258,20 @@ impl Programs {
     fn await_server(
         &self,
         host: &Host,
-        command: &str,
+        command: &OsStr,
         events: &Receiver<Event>,
         words: &Words,
     ) -> Result<(), CommandError> {
         let started = Instant::now();
         let mut diag = host.run(Diag::open)?.ok();
-        // Where the sockets cannot be listed, the client starts after the same time all the same.
+        // If the sockets cannot be listed, the client starts after the same time nevertheless.
         while diag.as_mut().is_none_or(|diag| listening(diag) < self.listeners) {
             if started.elapsed() >= SERVER_PATIENCE {
                 if diag.is_none() {
                     break;
                 }
                 return Err(CommandError::NotListening {
-                    command: command.to_owned(),
+                    command: shown(command),
                     seconds: SERVER_PATIENCE.as_secs(),
                     words: last_words(words),
                 });
@@ -278,7 +279,7 @@ impl Programs {
             match events.recv_timeout(SERVER_POLL) {
                 Ok(Event::Server(status)) if !status.success() => {
                     return Err(CommandError::Server {
-                        command: command.to_owned(),
+                        command: shown(command),
                         how: describe(status),
                         words: last_words(words),
                     });
@@ -295,7 +296,7 @@ type Words = Arc<Mutex<Vec<u8>>>;
 
 fn start_client(
     host: &Host,
-    command: &str,
+    command: &OsStr,
     output: ClientOutput,
     number: usize,
     sender: &Sender<Event>,
@@ -308,7 +309,7 @@ fn start_client(
     Ok(reader)
 }
 
-fn start_server(host: &Host, command: &str, sender: &Sender<Event>) -> Result<Words, CommandError> {
+fn start_server(host: &Host, command: &OsStr, sender: &Sender<Event>) -> Result<Words, CommandError> {
     let mut server =
         host.spawn(shell(command).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()))?;
     let words = Words::default();
@@ -349,10 +350,15 @@ fn listening(diag: &mut Diag) -> usize {
     tcp + diag.udp(None).map_or(0, |sockets| sockets.len())
 }
 
-fn shell(command: &str) -> Command {
+fn shell(command: &OsStr) -> Command {
     let mut shell = Command::new("sh");
-    shell.args(["-c", command]);
+    shell.arg("-c").arg(command);
     shell
+}
+
+/// Returns a command as text for messages.
+fn shown(command: &OsStr) -> String {
+    command.to_string_lossy().into_owned()
 }
 
 fn spawn_thread<T: Send + 'static>(

@@ -62,7 +62,7 @@ pub struct DirectionReport {
     pub drops: u64,
     /// Packets lost at random.
     pub drops_random: u64,
-    /// Packets that waited longer than the threshold for marks (ECN); their senders are told if they can be.
+    /// Packets that waited longer than the threshold for ECN marks; those whose senders support ECN are marked.
     #[serde(default)]
     pub marked: u64,
     /// Packets that wait in it at the end.

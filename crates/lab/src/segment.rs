@@ -23,8 +23,8 @@ const IPV4_MIN_HEADER: usize = 20;
 const IPV6_HEADER: usize = 40;
 const TCP_MIN_HEADER: usize = 20;
 const PROTOCOL_TCP: u8 = 6;
-/// Bits of an IP header's second byte that say that congestion was experienced (RFC 3168); none of them: the sender cannot be
-/// told. In IPv6 they stand four bits higher.
+/// The ECN field in the second byte of an IPv4 header (RFC 3168). Both bits set mean that the packet has experienced congestion;
+/// both clear mean that its sender does not support ECN. In IPv6 the field is four bits higher.
 const CONGESTION: u8 = 0b11;
 
 const TCP_FIN: u8 = 0x01;
@@ -102,8 +102,8 @@ impl Frame {
 
     /// Returns the wire packets `range` as one frame to write: virtio header, headers, payload.
     ///
-    /// If `marked`, the packets say that they have met congestion, unless their sender cannot be told. `scratch` takes the
-    /// rewritten headers. `range` must lie within `0..self.wire_packets()`.
+    /// If `marked`, the packets are marked "congestion experienced", unless their sender does not support ECN. `scratch` takes
+    /// the rewritten headers. `range` must lie within `0..self.wire_packets()`.
     #[must_use]
     pub fn join<'a>(
         &'a self,
@@ -221,7 +221,7 @@ fn set_checksum(ip: &mut [u8]) {
     ip[10..12].copy_from_slice(&checksum.to_be_bytes());
 }
 
-/// Marks an IP header, at least 20 bytes: congestion experienced. If the sender cannot be told, nothing changes.
+/// Marks an IP header of at least 20 bytes "congestion experienced"; changes nothing if the sender does not support ECN.
 fn mark(ip: &mut [u8]) {
     let is_ipv4 = ip[0] >> 4 == IPV4;
     let bits = if is_ipv4 { CONGESTION } else { CONGESTION << 4 };

@@ -163,8 +163,8 @@ pub struct PathSpec {
     /// Uses a token bucket of the queue's size instead of a queue, in each direction: it drops excess packets and
     /// delays none.
     pub policer: bool,
-    /// Marks packets that wait longer than this in the link's queue, in each direction, if their sender can be told (ECN); `None`:
-    /// none.
+    /// Marks packets that wait longer than this in the link's queue, in each direction, if their sender supports ECN; `None`: marks
+    /// no packet.
     pub mark: Option<Nanos>,
     /// Random loss, each direction.
     pub loss: Loss,
@@ -363,7 +363,7 @@ mod tests {
     #[test]
     fn each_direction_has_the_queue_of_its_own_rate() {
         let slow = PathSpec { rate_a_to_b: Some(BitRate(50_000_000)), ..spec() };
-        // Of a thousand full packets at once a queue takes as many as it holds.
+        // A queue takes as many of a thousand simultaneous full packets as it holds.
         let taken = |mut way: Direction| {
             let fates = (0..1_000).map(|_| way.offer(Nanos(0), u32::from(DEFAULT_MTU)));
             fates.filter(|fate| matches!(fate, Fate::Deliver { .. })).count() as u64

@@ -46,7 +46,7 @@ impl Bucket {
         self.paid_until + span(self.smallest() as u64, self.rate) + Duration::from_nanos(1)
     }
 
-    /// Notes that so many bytes moved.
+    /// Notes that `bytes` moved.
     pub(crate) fn spend(&mut self, bytes: usize) {
         self.paid_until += span(bytes as u64, self.rate);
     }

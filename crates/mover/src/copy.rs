@@ -1,10 +1,9 @@
 //! Copies received bytes from the socket to the file.
 //!
-//! Source: Feng 2002 (drsFTP), section 4.1 for the published way: every read asks for a whole kernel buffer, into an
-//! application buffer of twice the size, from which the file is written: one copy more than needed.
-//! We, for all other policies: the bytes go from the socket to the file within the kernel, unless they must be summed
-//! or decrypted; then each read is written to the file from the buffer it was read to, which begins small and grows
-//! while reads fill it.
+//! The published way (Feng 2002 (drsFTP), section 4.1): every read asks for a whole kernel buffer, into an application
+//! buffer of twice the size, from which the file is written. That is one copy more than needed.
+//! All other policies: the bytes go from the socket to the file within the kernel. If they have to be summed or decrypted, each
+//! read is instead written to the file from its own buffer, which begins small and grows while reads fill it.
 //! Properties kept: bytes reach the sink in order, once; [`Copier::finish`] writes bytes that were read but not
 //! written; the time that the sink takes is measured.
 
@@ -80,7 +79,7 @@ impl Copier {
         self.staged = Some((staged, full));
     }
 
-    /// Reads once, `at_most` so many bytes, and passes them on.
+    /// Reads once, at most `at_most` bytes, and passes them on.
     pub(crate) fn step(
         &mut self,
         stream: &mut Stream,

@@ -1,7 +1,7 @@
 //! DRS in a program that reads `TCP_INFO`: between the published user-space version and the kernel's.
 //!
-//! Problem: DRS as published is late by up to a round trip, which slows slow start, and generous afterwards: once slow
-//! start is over, a window of twice what arrives in a round trip makes a queue.
+//! Problem: published DRS reacts up to a round trip late, which slows slow start. After slow start its window, twice what
+//! arrives in a round trip, builds a queue.
 //! Source: Fisk 2000 (DRS) and Feng 2002 (drsFTP), section 3 ([`bufwise_policy::drs`]); what follows is ours.
 //! - Data count when they arrive, in order or not ([`Arrivals`]).
 //! - If the largest measurement has not grown by an eighth in three round trips, the sender is not in slow start: then
@@ -23,7 +23,7 @@ use bufwise_units::{Bytes, Decision, Micros, Rate, Sample};
 
 /// Growth of the measurement that counts as slow start's.
 const GROWTH: (u64, u64) = (9, 8);
-/// Round trips without it after which slow start is over.
+/// Round trips without that growth after which slow start is over.
 const STEADY_AFTER: u64 = 3;
 /// Window over measurement after slow start.
 const STEADY: (u64, u64) = (3, 2);

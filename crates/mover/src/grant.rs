@@ -1,9 +1,9 @@
 //! Grants the receiver's requests for the sender's buffer, within memory that several senders share.
 //!
-//! Problem: a drsFTP receiver requests a size of the sender's buffer in the middle of a transfer. Granted unchecked, a
-//! stranger's number would become this host's memory; and the kernel sets at most `wmem_max`, which may be less than
-//! its own autotuning would give. Without a request the kernel enlarges the buffer of each connection by itself, even
-//! while the peer reads nothing.
+//! Problem: a drsFTP receiver requests a size of the sender's buffer in the middle of a transfer. If it were granted
+//! unchecked, a stranger would decide how much memory this host uses. The kernel sets at most `wmem_max`, which may be less
+//! than its own autotuning would give. Without a request, autotuning enlarges the buffer of each connection, even while the
+//! peer reads nothing.
 //! Source: Feng 2002 (drsFTP), section 4.2; the bounds are ours.
 //! Rules: a connection asks for the memory of its request, or for the most that autotuning gives; while less is granted
 //! to it ([`BufferGrants::within`]), the buffer is held at the grant.
@@ -64,13 +64,13 @@ impl fmt::Debug for State {
 }
 
 impl BufferGrants {
-    /// No request yet; later ones are granted up to `cap`, a value for `SO_SNDBUF`.
+    /// Starts without a request; later requests are granted up to `cap`, a value for `SO_SNDBUF`.
     #[must_use]
     pub fn new(cap: Bytes) -> Self {
         Self::with_limits(cap, host::wmem_max(), host::tcp_wmem_max())
     }
 
-    /// The same on a host with these limits: of `SO_SNDBUF`, and of the memory that autotuning gives.
+    /// As [`Self::new`], on a host with these limits of `SO_SNDBUF` and of the memory that autotuning gives.
     pub(crate) fn with_limits(cap: Bytes, wmem_max: Bytes, autotuned_max: Bytes) -> Self {
         let state = State {
             cap,
@@ -86,9 +86,9 @@ impl BufferGrants {
         Self(Arc::new(Mutex::new(state)))
     }
 
-    /// The same within memory that `ask` manages: called with the memory requested for the buffer and the memory it
-    /// holds, `ask` returns the memory granted. It is called repeatedly while the transfer runs; each grant replaces
-    /// the one before.
+    /// Keeps the grants within memory that `ask` manages. Called with the memory requested for the buffer and the memory that it
+    /// holds, `ask` returns the memory granted. It is called repeatedly while the transfer runs; each grant replaces the
+    /// previous one.
     #[must_use]
     pub fn within(self, ask: impl FnMut(Bytes, Bytes) -> Bytes + Send + 'static) -> Self {
         self.state().ask = Some(Box::new(ask));
@@ -135,7 +135,7 @@ impl BufferGrants {
         if before.is_some() || state.room.is_some() { state.apply() } else { Ok(()) }
     }
 
-    /// The transfer is over.
+    /// Forgets the connection of a transfer that is over.
     pub(crate) fn detach(&self) {
         self.state().data = None;
     }
@@ -211,4 +211,22 @@ fn is_locked(data: &TcpStream) -> bool {
 fn lock(data: &TcpStream, send: bool) -> Result<(), OptionError> {
     let Ok(lock) = options::buffer_lock(data) else { return Ok(()) };
     options::set_buffer_lock(data, BufferLock { send, ..lock })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_that_comes_too_soon_or_is_too_small_has_no_effect() {
+        let grants = BufferGrants::with_limits(Bytes(150_000), Bytes(212_992), Bytes(4 << 20));
+        let (mut state, start, soon) = (grants.state(), Instant::now(), MIN_GRANT_SPACING / 2);
+        let mut at = |time: Duration, request| state.request(Bytes(request), start + time).unwrap();
+        assert_eq!(at(Duration::ZERO, u64::MAX), Bytes(150_000), "up to the cap");
+        assert_eq!(at(soon, 0), Bytes(150_000), "too soon after the last");
+        assert_eq!(at(MIN_GRANT_SPACING, 140_000), Bytes(150_000), "less than a quarter");
+        assert_eq!(at(MIN_GRANT_SPACING, 0), SMALLEST_BUFFER);
+        assert_eq!(at(MIN_GRANT_SPACING + soon, 100_000), SMALLEST_BUFFER, "too soon after that one");
+        assert_eq!(at(MIN_GRANT_SPACING * 2, 100_000), Bytes(100_000));
+    }
 }

@@ -47,7 +47,7 @@ pub struct Bounds {
 }
 
 impl Default for Bounds {
-    /// A minute without a byte (we: servers allow some minutes for a whole session), no deadline, no lowest rate.
+    /// A minute without a byte, no deadline, no lowest rate. Servers allow some minutes for a whole session.
     fn default() -> Self {
         Self { idle: Duration::from_secs(60), deadline: None, lowest: None }
     }

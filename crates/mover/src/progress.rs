@@ -1,10 +1,10 @@
 //! Samples of a transfer while it runs, and the report at its end.
 //!
 //! Problem: a slow transfer has a cause. At the sender the kernel measures it: it counts the time for which each limit
-//! held the connection back ([`bufwise_socket::limit`]). A receiver has no such counters. We: at a receiver, the window
-//! limits when the bytes of a round trip come near to the offered window; the application limits when it spends more
-//! than half of the time on the file; otherwise the cause is the sender or the path, which a receiver cannot
-//! distinguish.
+//! held the connection back ([`bufwise_socket::limit`]). A receiver has no such counters.
+//! Rules for a receiver: the window is the limit if the bytes of a round trip come near to the offered window; the application
+//! is the limit if it spends more than half of the time on the file. Otherwise the cause is the sender or the path, which a
+//! receiver cannot distinguish.
 //! Properties kept: a sample costs two system calls; peaks are those of the samples, which are at most [`INTERVAL`]
 //! apart.
 
@@ -23,7 +23,7 @@ use crate::hash::Digest;
 /// How often a caller hears of progress.
 pub(crate) const INTERVAL: Duration = Duration::from_millis(100);
 
-/// A window limits when so much of it arrives in a round trip: acknowledgements and scheduling take the rest.
+/// The window is the limit if this part of it arrives in a round trip; acknowledgements and scheduling take the rest.
 const USED_UP: (u64, u64) = (3, 4);
 
 /// One sample of a running transfer.

@@ -20,11 +20,10 @@ use crate::sink::Sink;
 use crate::stream::Stream;
 use crate::tuner::{Reading, Tuner};
 
-/// If the connection breaks, the error names the file as a cause if it kept the connection waiting for longer than
-/// this.
+/// If the connection breaks after the file has kept it waiting for longer than this, the error names the file as a possible cause.
 const LONG_STALL: Duration = Duration::from_secs(5);
-/// After so long without a byte the connection is quiet: samples and probes are rare until its next byte. Longer than most round
-/// trips and retransmissions, so that these are sampled normally.
+/// After this time without a byte the connection is quiet: samples and probes are rare until its next byte. The time is longer than
+/// most round trips and retransmissions, so that connections which wait for these are sampled normally.
 const QUIET: Duration = Duration::from_secs(1);
 
 /// Result of a received file.

@@ -46,7 +46,7 @@ impl Share {
     pub const LEAST: Bytes = Bytes(128 << 10);
 
     /// A share of the memory that `ask` manages: called with the memory requested for the buffer and the buffer's
-    /// memory, `ask` returns the memory granted, at least [`Share::LEAST`] if so much is requested. It is called every
+    /// memory, `ask` returns the memory granted, at least [`Share::LEAST`] if the request is not smaller. It is called every
     /// few milliseconds; each grant replaces the one before.
     #[must_use]
     pub fn new(ask: impl FnMut(Bytes, Bytes) -> Bytes + Send + 'static) -> Self {

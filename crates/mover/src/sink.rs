@@ -1,10 +1,10 @@
-//! Where received bytes go.
+//! Destinations of received bytes.
 
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 
-/// Where received bytes go.
+/// A destination of received bytes.
 pub trait Sink {
     /// Takes the next bytes, all of them.
     ///
@@ -17,7 +17,7 @@ pub trait Sink {
         None
     }
 
-    /// Notes that the kernel has written so many bytes at [`Sink::place`].
+    /// Notes that the kernel has written `len` bytes at [`Sink::place`].
     fn advance(&mut self, len: usize) {
         let _ = len;
     }

@@ -54,7 +54,7 @@ impl Sockets {
         }
     }
 
-    /// The same with a congestion control.
+    /// Sets a congestion control, too.
     #[must_use]
     pub fn with_congestion(self, name: &str) -> Self {
         Self { congestion: Some(name.to_owned()), ..self }

@@ -1,9 +1,9 @@
-//! Where the bytes to send come from.
+//! Sources of the bytes to send.
 
 use std::fs::File;
 use std::io::Read;
 
-/// Where the bytes to send come from.
+/// A source of bytes to send.
 pub enum Source<'a> {
     /// A part of a file: other parts may be read at the same time.
     File {

@@ -84,7 +84,7 @@ impl Stream {
         }
     }
 
-    /// The events to wait for before `wanted` can go on: beside it, room for encrypted bytes that are still to be sent.
+    /// The events to wait for: `wanted`, and room in the socket if encrypted bytes are still to be sent.
     #[must_use]
     pub fn events(&self, wanted: PollFlags) -> PollFlags {
         match self {

@@ -4,7 +4,7 @@ mod control;
 mod files;
 
 use std::io::{self, Cursor, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -68,6 +68,12 @@ fn transfer(
         let received = receive(receiving, &mut into, tuner, None, &job(), |_| {}).unwrap();
         (sender.join().unwrap(), received, into.0)
     })
+}
+
+/// The first of up to five measurements that took less than two seconds: a machine that stands still takes longer, but not
+/// each time.
+fn in_time<T>(measure: impl FnMut() -> (f64, T)) -> (f64, T) {
+    std::iter::repeat_with(measure).take(5).find(|(seconds, _)| *seconds < 2.0).expect("2 s are enough")
 }
 
 /// A policy that always decides the same.
@@ -164,11 +170,13 @@ fn a_decided_rate_is_kept_and_known_before_the_connection() {
         thread::sleep(Duration::from_millis(1));
     }
     let file = pattern(5_000_000);
-    let (sent, received, _) =
-        transfer(&mut &file[..], &mut tuner, pair(&Sockets::default()), Some(&responder));
     // 0.25 s; the first segments are a burst, and a busy machine is slower.
-    let seconds = received.report.elapsed.as_secs_f64();
-    assert!((0.2..2.0).contains(&seconds), "{seconds} s");
+    let (seconds, sent) = in_time(|| {
+        let ends = pair(&Sockets::default());
+        let (sent, received, _) = transfer(&mut &file[..], &mut tuner, ends, Some(&responder));
+        (received.report.elapsed.as_secs_f64(), sent)
+    });
+    assert!(seconds >= 0.2, "{seconds} s");
     assert_eq!(sent.info.max_pacing_rate, rate.0);
     assert!(tuner.timeline.iter().all(|step| step.pacing == rate));
     assert!(tuner.timeline.len() >= 3, "{:?}", tuner.timeline);
@@ -326,6 +334,19 @@ fn a_sender_whose_peer_does_not_read_gives_up() {
     drop(receiving);
 }
 
+/// How the ends of a transfer without an end have ended it.
+fn endless(sends: &Job, receives: &Job) -> (Result<(), MoveError>, Result<(), MoveError>) {
+    let (sending, receiving) = pair(&Sockets::default());
+    thread::scope(|scope| {
+        let sent = scope.spawn(move || {
+            send(Source::Reader(&mut io::repeat(7)), sending, &no_grants(), None, sends, |_| {})
+        });
+        let (mut into, mut tuner) = (Writer(io::sink()), Tuner::untouched());
+        let received = receive(receiving, &mut into, &mut tuner, None, receives, |_| {});
+        (sent.join().unwrap().map(drop), received.map(drop))
+    })
+}
+
 #[test]
 fn a_peer_slower_than_the_lowest_rate_is_given_up_at_either_end() {
     let bounds =
@@ -333,15 +354,10 @@ fn a_peer_slower_than_the_lowest_rate_is_given_up_at_either_end() {
     let (strict, limited) =
         (Job { bounds, ..Job::default() }, Job { limit: Some(Rate(10_000_000)), ..Job::default() });
     for (sends, receives) in [(&strict, &limited), (&limited, &strict)] {
-        let (sending, receiving) = pair(&Sockets::default());
-        let (sent, received) = thread::scope(|scope| {
-            let sent = scope.spawn(move || {
-                send(Source::Reader(&mut io::repeat(7)), sending, &no_grants(), None, sends, |_| {})
-            });
-            let (mut into, mut tuner) = (Writer(io::sink()), Tuner::untouched());
-            let received = receive(receiving, &mut into, &mut tuner, None, receives, |_| {});
-            (sent.join().unwrap().map(drop), received.map(drop))
-        });
+        // On a machine that stands still for so long the peer is silent instead, but not each time.
+        let idle = |ended: &Result<(), MoveError>| matches!(ended, Err(MoveError::Idle { .. }));
+        let mut ends = std::iter::repeat_with(|| endless(sends, receives)).take(5);
+        let (sent, received) = ends.find(|(sent, received)| !idle(sent) && !idle(received)).unwrap();
         let slow = |ended: &Result<(), MoveError>| matches!(ended, Err(MoveError::Slow { .. }));
         assert!(slow(&sent) != slow(&received), "{sent:?} {received:?}");
         let error = if slow(&sent) { sent } else { received }.unwrap_err().to_string();
@@ -397,7 +413,10 @@ fn progress_ends_with_the_whole() {
 
 #[test]
 fn nobody_listening_is_a_clear_error() {
-    let address = TcpListener::bind(any_port()).unwrap().local_addr().unwrap();
+    // Bound and not listening: no other test gets the port.
+    let silent = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    silent.bind(&any_port().into()).unwrap();
+    let address = silent.local_addr().unwrap().as_socket().unwrap();
     let error = Sockets::default().connect(address, TEST_TIMEOUT).unwrap_err();
     assert!(error.to_string().starts_with(&format!("connecting to {address} failed: ")), "{error}");
 }

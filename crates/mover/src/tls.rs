@@ -41,7 +41,7 @@ const TLS_SESSIONS: usize = 256;
 #[derive(Clone, Debug)]
 pub struct ClientTls {
     config: Arc<ClientConfig>,
-    /// The same with TLS 1.2 only.
+    /// The same configuration, but only for TLS 1.2.
     older: Arc<ClientConfig>,
 }
 

@@ -31,7 +31,7 @@ const WAKE_UP: Micros = Micros::from_millis(10);
 /// Time between two samples of the tuner: a fifth of SOBAS's shortest rate window (10 ms). A sample costs some
 /// microseconds.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(2);
-/// The same, on the policies' clock.
+/// [`SAMPLE_INTERVAL`] on the policies' clock.
 const SAMPLE_INTERVAL_MICROS: Micros = Micros::from_millis(2);
 /// Bytes that make a read worth a wake-up; each sample reads what has come in any case.
 const MIN_READ: Bytes = Bytes(16 << 10);
@@ -161,7 +161,7 @@ impl Tuner {
         }
     }
 
-    /// The same with a buffer that stays within `share`.
+    /// Keeps the buffer within `share`.
     #[must_use]
     pub fn within(self, share: Share) -> Self {
         Self { share: Some(share), ..self }
@@ -186,7 +186,7 @@ impl Tuner {
         self.prober.as_ref().map(Prober::measured)
     }
 
-    /// Says whether the transfer stands still, in which probes are rare.
+    /// Says whether the transfer stands still; while it does, probes are rare.
     pub(crate) fn rest(&self, resting: bool) {
         if let Some(prober) = &self.prober {
             prober.rest(resting);

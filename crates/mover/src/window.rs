@@ -3,7 +3,7 @@
 //! Problem: `TCP_WINDOW_CLAMP` bounds the window, but the kernel overwrites it: when receive autotuning
 //! enlarges the buffer (`tcp_rcvbuf_grow()`), and when the first full segment changes its idea of how much
 //! payload a buffer holds (`tcp_measure_rcv_mss()`), which happens even with autotuning off.
-//! We: the buffer is set to a size that holds the window at any plausible overhead, after the handshake so that the
+//! Rule: the buffer is set to a size that holds the window at any plausible overhead, after the handshake so that the
 //! window scale stays; that ends autotuning. Where such a size is beyond the host's `rmem_max` and the privilege to
 //! exceed it is missing, autotuning stays on (a smaller buffer could no longer grow). In both cases the clamp is
 //! checked every few milliseconds and set again when it was overwritten. A buffer shrinks only after the sender has
@@ -58,7 +58,7 @@ impl Window {
         }
     }
 
-    /// Lets the buffer have so much memory, from the next [`Window::hold`] on.
+    /// Keeps the buffer within `room` bytes of memory, from the next [`Window::hold`] on.
     pub(crate) fn keep_within(&mut self, room: Bytes) {
         self.room = room;
     }

@@ -48,7 +48,8 @@ const PERIOD: Micros = Micros(8_000_000);
 /// How long the usual bound holds: the first time, and at most.
 const HOLD: Micros = Micros(2_000_000);
 const LONGEST_HOLD: Micros = Micros(64_000_000);
-/// While the bound descends, an own queue drains by at least 1/16 from one measurement to the next.
+/// While the bound descends, a queue of the connection's own drains: each round trip measured is at least 1/16 shorter
+/// than the one before.
 const DRAINS: u64 = 16;
 /// Memory per window in the usual bound: Linux 6.18 gives 3.2 windows; below 4 throughput was lost (ABT's lower edge).
 const USUAL: u64 = 4;
@@ -226,7 +227,7 @@ impl Bound {
         if self.grows() {
             self.since_growth += 1;
             if !self.grows() {
-                // The bursts of the start count no longer.
+                // Drop the rates of the start's bursts.
                 self.rate = rate.max(self.rate_last);
                 self.rate_before = Rate::ZERO;
                 self.memory = None;
@@ -254,7 +255,8 @@ impl Bound {
         is_queued(sample) && (fell || (self.binds(sample) && self.is_others(sample)))
     }
 
-    /// Whether the queue is others': the round trip exceeds what `R` needs for the lean bound's payload, and stays so.
+    /// Whether the queue belongs to other flows: the round trip is longer than `R` needs for the lean bound's payload,
+    /// and does not become shorter.
     fn is_others(&self, sample: &BoundSample) -> bool {
         self.rate().min(FASTEST).over(sample.srtt.min(LONGEST)).times(5) > self.lean(sample).times(4)
             && sample.srtt.0 >= self.srtt_before.0 - self.srtt_before.0 / DRAINS

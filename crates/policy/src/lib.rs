@@ -6,6 +6,9 @@
 //! gives the connection its part.
 //!
 //! [`PolicyKind`] lists the policies by name.
+//!
+//! The head of a module names the paper from which its rule is taken. *Ours* marks additions of bufwise, and *Keeps* lists
+//! the properties that tests check.
 
 pub mod abt;
 mod arrivals;

@@ -9,7 +9,7 @@
 //! - `p` counts loss *indications*: losses within one round trip are one ([`LossCount::Events`]; RFC 5348, section
 //!   5.2), because a DropTail queue that overflows in slow start loses hundreds of segments at once. Matsuo divides
 //!   segments lost by segments sent ([`LossCount::Packets`]).
-//! - Each connection has the response function of its own congestion control: Reno's or CUBIC's. Where losses do not
+//! - Each connection has the response function of its own congestion control: Reno's or CUBIC's. If losses do not
 //!   determine the window (BBR), or the window of `p` holds no loss, the equation gives no bound: the demand is then
 //!   ABT's network target, which follows the measured window (ours).
 //! - A document of up to 8 KB takes no part in the shares: its buffer and its initial window are its own size.

@@ -165,7 +165,7 @@ proptest! {
             let given = parts(share, &demands);
             prop_assert!(given.iter().zip(&sizes).all(|(part, demand)| part <= demand));
             prop_assert!(sum(&given) <= u128::from(budget));
-            // Unless all demands are met, at most one byte per connection is left over, for shares are whole bytes.
+            // Unless all demands are met, at most one byte per connection is left over: shares are whole bytes.
             let slack = sizes.len() as u128;
             prop_assert!(given == sizes || sum(&given) + slack >= u128::from(budget), "{:?}", given);
         }

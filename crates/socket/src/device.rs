@@ -1,7 +1,7 @@
 //! Network devices, and what a TCP sender may hand each of them at once.
 //!
 //! Problem: a writer fills a buffer of `gso_max_size` before TCP checks whether the send buffer has room for another,
-//! so a small send buffer does not bound the memory of a connection. Where many connections share little memory, the
+//! so a small send buffer does not bound the memory of a connection. If many connections share little memory, the
 //! device's bound decides.
 //! Source: rtnetlink(7), `linux/if_link.h`, `netif_set_gso_max_size()` in `net/core/dev.c`, `tcp_xmit_size_goal()`. A
 //! connection copies its device's bound when it looks up its route (`sk_setup_caps()`): when it is made, and again

@@ -492,15 +492,19 @@ mod tests {
 
     #[test]
     fn pacing_bounds_the_rate() {
-        let start = Instant::now();
-        transfer(4_000_000, |sender, _, read| {
-            if read == 0 {
-                set_max_pacing_rate(sender, Rate(16_000_000)).unwrap();
-            }
-        });
-        // 0.25 s; a first burst of some segments is free, a busy machine is slower.
-        let seconds = start.elapsed().as_secs_f64();
-        assert!((0.2..2.0).contains(&seconds), "{seconds} s");
+        let paced = || {
+            let start = Instant::now();
+            transfer(4_000_000, |sender, _, read| {
+                if read == 0 {
+                    set_max_pacing_rate(sender, Rate(16_000_000)).unwrap();
+                }
+            });
+            start.elapsed().as_secs_f64()
+        };
+        // 0.25 s; a first burst of some segments is free. A machine that stands still takes longer, but not each time.
+        let mut all = std::iter::repeat_with(paced).take(5);
+        let seconds = all.find(|seconds| *seconds < 2.0).expect("2 s are enough");
+        assert!(seconds >= 0.2, "{seconds} s");
     }
 
     #[test]

@@ -53,7 +53,8 @@
 /* The rate has fallen after so many measurements in a row below 7/8 of R. */
 #define BW_BOUND_FALLEN 2
 /*
- * While the bound descends, an own queue drains: the round trip falls by at least 1/16 from measurement to measurement.
+ * While the bound descends, a queue of the connection's own drains: each measurement finds a round trip at least 1/16
+ * shorter than the last.
  */
 #define BW_BOUND_DRAINS 16
 /* The kernel's memory per congestion window: 3.2 windows on 6.18, rounded up to a factor that loses no throughput. */
@@ -171,7 +172,8 @@ BW_FN int bw_bound_binds(const struct bw_bound *s, const struct bw_bound_sample 
 }
 
 /*
- * Whether the queue is others': the round trip exceeds the lean bound's payload at rate R, and does not become shorter.
+ * Whether the queue belongs to other flows: the round trip is longer than the lean bound's payload takes at rate R, and
+ * does not become shorter.
  */
 BW_FN int bw_bound_is_others(const struct bw_bound *s, const struct bw_bound_sample *x)
 {
@@ -179,7 +181,7 @@ BW_FN int bw_bound_is_others(const struct bw_bound *s, const struct bw_bound_sam
 	       x->srtt >= s->srtt_before - s->srtt_before / BW_BOUND_DRAINS;
 }
 
-/* Whether the lean bound costs rate: there is a queue, and the rate has fallen, or the bound binds in others' queue. */
+/* Whether the lean bound costs rate: there is a queue, and the rate has fallen or the bound binds in other flows' queue. */
 BW_FN int bw_bound_has_fallen(const struct bw_bound *s, const struct bw_bound_sample *x, __u64 rate)
 {
 	if (!bw_bound_is_queued(x))

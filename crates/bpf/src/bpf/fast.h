@@ -3,10 +3,10 @@
  * The fast path: decides whether a callback takes a sample.
  *
  * Problem: callbacks are frequent (once per round trip for a sender, about once per acknowledgement for a receiver),
- * and most change nothing. Their cost is cold memory: of 2.4 us for a round trip of a busy sender, finding the record
- * in its map took 0.9 to 1.5. Finding the socket's own storage takes a tenth of that. So the figures that tell whether
- * a sample is due are in that storage, in one cache line (64 bytes, of which the kernel's head takes 8), and the record
- * is not touched until then.
+ * and most change nothing. Cache misses make up most of their cost: a callback of a busy sender took 2.4 us, of which
+ * finding the record in its map took 0.9 to 1.5 us. Finding the socket's own storage takes a tenth of that. So this
+ * storage holds the figures that tell whether a sample is due, in one cache line (64 bytes, of which the kernel's header
+ * takes 8), and the record is read only when one is due.
  *
  * Properties kept: a change that alters a decision of the send rule is noticed at the next callback (congestion window,
  * losses under SABT, whether the application limits the sender, a buffer that was set) or, if it comes from user space,
@@ -41,10 +41,10 @@
 #define BW_FIT_WINDOW_SEGMENTS_SEEN 4096
 /* The first window that a receiver offers (bytes). */
 #define BW_FIRST_WINDOW 65535
-/* After so many round trips with little a receiver rests: more than the talk that precedes the data of ssh or git. */
+/* A receiver rests after so many round trips with little. ssh and git exchange fewer small messages before their data. */
 #define BW_ROUNDS_OF_LITTLE 256
 
-/* In the storage of a socket. Times are us; all zero for a new connection. */
+/* The fast path's figures of a connection, in the storage of its socket. Times are us; all zero for a new connection. */
 struct bw_fast {
 	/* The receive side: when the next sample is due; or BW_NEVER, BW_UNTIL_ADOPTED. */
 	__u64 next_window;
@@ -63,7 +63,7 @@ struct bw_fast {
 	__u16 app_limited;
 	/* Round trips in a row with little received, BW_ROUNDS_OF_LITTLE at most. */
 	__u16 rounds;
-	/* Payload received, modulo 2^32, when a round trip was last measured, or when a sample last found more than a little. */
+	/* Payload received (modulo 2^32) by the last measured round trip, or by the last sample that found more than little. */
 	__u32 received;
 	/* Memory that the send queue held, and retransmissions, at the last sample. */
 	__u32 send_queued;
@@ -83,19 +83,19 @@ struct bw_fast_view {
 	__u32 app_limited;
 };
 
-/*
- * A connection without a record, read from its socket: payload that the application has written (acknowledged, under way
- * and waiting), and received so far, and in the largest segment; the limits of both buffers (memory).
- */
+/* A connection without a record, read from its socket. */
 struct bw_newcomer {
+	/* Payload that the application has written (acknowledged, under way or waiting), and payload received. */
 	__u64 written;
 	__u64 received;
+	/* Payload of the largest segment received. */
 	__u64 segment;
+	/* Limits of both buffers (memory). */
 	__u32 sndbuf;
 	__u32 rcvbuf;
 };
 
-/* Whether a segment of this size (payload) needs a record, for the receive rule times the segments of the first flight. */
+/* Whether a segment of this payload makes a record due, because the receive rule times the first flight's segments. */
 BW_FN int bw_is_full_segment(const volatile struct bw_config *c, __u64 segment)
 {
 	return c->record_at_segment && segment >= c->record_at_segment;
@@ -184,8 +184,8 @@ BW_FN void bw_rest_rounds(const volatile struct bw_config *c, const volatile str
 }
 
 /*
- * Whether a segment needs a sample: it is due, or the clamp was overwritten. A receiver without progress is sampled,
- * too: arriving data may find no room.
+ * Whether a segment needs a sample: one is due by time, or the clamp was overwritten. A receiver that makes no progress is
+ * sampled, too, because arriving data may find no room in its buffer.
  */
 BW_FN int bw_is_window_due(const struct bw_fast *g, __u64 now, __u32 window_clamp)
 {
@@ -193,24 +193,24 @@ BW_FN int bw_is_window_due(const struct bw_fast *g, __u64 now, __u32 window_clam
 }
 
 /*
- * Whether more than a little has come since g->received was noted. Little is at most the first window of a sender, and of
- * a receiver: a connection needs no other window for it.
+ * Whether more than little has been received since g->received was noted. Little is at most a sender's initial window, and
+ * at most the first window that a receiver offers: a connection needs no larger window for it.
  */
 BW_FN int bw_is_more_than_little(const struct bw_fast *g, __u32 received, __u32 advmss)
 {
 	return received - g->received > bw_min(BW_INITIAL_WINDOW * bw_min(advmss, BW_FIRST_WINDOW), BW_FIRST_WINDOW);
 }
 
-/* Whether a receiver whose window is not set has received more than a little: a sample is due. */
+/* Whether a receiver whose window bufwise has not set has received more than little, so that a sample is due. */
 BW_FN int bw_is_burst(const struct bw_fast *g, __u32 received, __u32 advmss)
 {
 	return !g->clamp && bw_is_more_than_little(g, received, advmss);
 }
 
-/* Whether a receiver goes on as before, needs the callback for each segment, or can do without it. */
+/* What to do with a receiver's callback for each segment: leave it as it is, switch it on, or switch it off (rest). */
 enum bw_watch { BW_WATCH_AS_BEFORE, BW_WATCH, BW_REST };
 
-/* At each round trip measured: counts round trips with little. */
+/* Called for each measured round trip: counts those with little in a row, and tells what the callback should be. */
 BW_FN enum bw_watch bw_count_round(struct bw_fast *g, __u32 received, __u32 advmss)
 {
 	int more = bw_is_more_than_little(g, received, advmss);

@@ -18,9 +18,9 @@
  *    evidence. In slow start, a flight of N segments puts N/2 of them into the queue. The phase therefore ends early:
  *    once the congestion window reaches C' T / 16 with a long train, or C' T / 8 with a shorter one. If no train
  *    suffices by C' T / 8, a first roof is set, and trains are measured for one more round trip, in which the bursts
- *    already sent return. Jitter gives no evidence: a train that arrives in bunches is ignored, and there is no roof
- *    while round trips are longer than the connection's own queue explains, or where the handshake's was longer than a
- *    later one. Where TCP paces from the start, the first flight is the only burst, and its train is all the evidence.
+ *    already sent return. Jitter gives no evidence: a train that arrives in bunches is ignored. There is no roof while
+ *    round trips are longer than the connection's own queue explains, or if the handshake took longer than a later round
+ *    trip. If TCP paces from the start, the first flight is the only burst, and its train is the only evidence.
  * 2. Ramp: the roof is 15/16 C'. Slow start continues below it, spread over the round trip, so no burst reaches the
  *    queue. The phase ends when the roof is reached. It also ends when a queue appears: C' was too high, and the rate
  *    of delivery is now C. If far more than the roof is delivered, C' was too low, and the start begins again.
@@ -28,8 +28,8 @@
  *    set slightly below the delivered rate. The steps up double beyond what the path is known to carry, until a queue
  *    appears, so that a path that has grown is found within some round trips. Steps up are parts of C', steps down are
  *    parts of the connection's own rate: connections that share a path approach equal rates. A roof that the pauses of a
- *    busy host leave unused rises a little above what the path carries. After a paced start, whose roof allows for clocks
- *    that err, the first steps are eighths, to 15/16 of what the train has told.
+ *    busy host leave unused rises a little above what the path carries. After a paced start the roof is lower, because
+ *    clocks err: the first steps are eighths of the roof, up to 15/16 of the train's rate.
  *    If the delivered rate falls and soon rises again, the rate of the path varies or a link pauses. Such a path needs
  *    a queue: one as long as the longest seen during these falls is allowed, at most T / 2, as if T were longer by it.
  * 4. Open: no roof. If three descents in a row (two after an earlier failure) do not shorten the queue as expected, the
@@ -39,7 +39,7 @@
  *
  * Properties kept: without evidence there is no roof. A roof does not fall while the application limits the sender,
  * unless segments are lost. Round trips below BW_FIT_SHORTEST and senders that pace themselves (neither CUBIC nor Reno)
- * get no roof. The distance of calls is free: per acknowledgement, per round trip, or by a timer.
+ * get no roof. Calls may come at any pace: per acknowledgement, per round trip, or by a timer.
  */
 #ifndef BUFWISE_FIT_H
 #define BUFWISE_FIT_H
@@ -61,7 +61,7 @@ BW_FN void bw_fit_open(struct bw_fit *s, const struct bw_fit_sample *x)
 	s->phase = BW_FIT_OPEN;
 	s->open_until = x->now + s->hold;
 	s->roof = 0;
-	/* The path may have changed by the next roof: the start's train is no goal for large steps any more. */
+	/* The path may have changed by the next roof, so large steps no longer aim at the rate of the start's train. */
 	s->evidence = 0;
 	s->opened++;
 }
@@ -130,8 +130,8 @@ BW_FN void bw_fit_judge_fall(struct bw_fit *s, const struct bw_fit_sample *x, __
 }
 
 /*
- * Whether the last descent was in vain: it did not shorten the queue, or the rate followed the roof down though there is a
- * queue. `before`: the rate before.
+ * Whether the last descent was in vain: it did not shorten the queue, or the rate followed the roof down although there is
+ * a queue. `before`: the rate before the descent.
  */
 BW_FN int bw_fit_is_in_vain(const struct bw_fit *s, const struct bw_fit_sample *x, __u64 queue, __u64 before,
 			    __u64 delivered)
@@ -149,7 +149,7 @@ BW_FN int bw_fit_is_in_vain(const struct bw_fit *s, const struct bw_fit_sample *
 BW_FN void bw_fit_descend(struct bw_fit *s, const struct bw_fit_sample *x, __u64 delivered)
 {
 	__u64 queue = bw_fit_queue(s, x), rtt = bw_max(x->min_rtt, 1), before = bw_max(s->known, s->carried);
-	/* Half of the queue's share of T, for a round takes two round trips: the whole queue drains in one round. */
+	/* Half of the queue's share of T: a round takes two round trips, so the whole queue drains in one round. */
 	__u64 share = bw_min(queue * 1024 / (2 * rtt) + 1024 / BW_FIT_DOWN, 1024 / BW_FIT_LARGEST_DOWN);
 
 	s->in_vain = bw_fit_is_in_vain(s, x, queue, before, delivered) ? s->in_vain + 1 : 0;
@@ -162,8 +162,8 @@ BW_FN void bw_fit_descend(struct bw_fit *s, const struct bw_fit_sample *x, __u64
 	delivered = bw_fit_smooth(before, delivered);
 	s->known = s->doubts ? before : delivered;
 	/*
-	 * Steps are parts of C': on a path that has come to carry far less, those of the former one would overflow its queue. By
-	 * halves, for one round may have a pause of the link.
+	 * Steps are parts of C'. On a path that now carries far less, steps of the former size would overflow the queue, so C'
+	 * is lowered. It falls by half at most, because this round's rate may be low only because the link paused.
 	 */
 	if (!s->doubts)
 		s->capacity = bw_max(bw_min(s->capacity, BW_FIT_LARGEST_EXCESS * delivered), s->capacity / 2);
@@ -175,7 +175,7 @@ BW_FN void bw_fit_descend(struct bw_fit *s, const struct bw_fit_sample *x, __u64
 			bw_fit_open(s, x);
 			return;
 		}
-		/* The delay is jitter: count it to T. */
+		/* The delay is jitter: allow it, as if T were longer. */
 		bw_fit_allow(s, x, s->allowed + queue);
 		s->in_vain = 0;
 		s->expected = 0;
@@ -184,8 +184,8 @@ BW_FN void bw_fit_descend(struct bw_fit *s, const struct bw_fit_sample *x, __u64
 }
 
 /*
- * Whether the roof may rise to `roof` at once: after a paced start C' allows for clocks that err, that roof is below what the train has
- * told, and no queue was seen yet.
+ * Whether the roof may rise to `roof` at once: C' was lowered after a paced start, because clocks err, no queue was seen
+ * yet, and `roof` is at most 15/16 of the rate that the train has shown.
  */
 BW_FN int bw_fit_is_told(const struct bw_fit *s, const struct bw_fit_sample *x, __u64 roof)
 {
@@ -223,10 +223,10 @@ BW_FN int bw_fit_uses_most(const struct bw_fit *s, __u64 delivered)
 }
 
 /*
- * Raises a roof that the sender leaves partly unused though its congestion window allows more: the host stops for some
- * tenths of a millisecond again and again, and without a queue the path stands idle meanwhile. What is sent between the
- * pauses has to make up for that. The path is known to carry `best`, the roof stays within 9/8 of it, and the queue between
- * two pauses is shorter than a pause.
+ * Raises a roof that the sender leaves partly unused although its congestion window allows more. A busy host stops again
+ * and again for some tenths of a millisecond, and without a queue the path stands idle during such a pause. The sender has
+ * to make up for it between the pauses. The roof stays within 9/8 of `best`, the rate that the path is known to carry, and
+ * the queue that builds up between two pauses is shorter than a pause.
  */
 BW_FN void bw_fit_make_up(struct bw_fit *s, const struct bw_fit_sample *x, __u64 delivered)
 {
@@ -270,8 +270,8 @@ BW_FN void bw_fit_ascend(struct bw_fit *s, const struct bw_fit_sample *x, __u64 
 }
 
 /*
- * Lowers the roof to just below the rate that the path has carried: segments were lost, and no queue was visible. Before the
- * path has shown what it carries, the roof takes that rate's place.
+ * Lowers the roof to just below the rate that the path has carried, because segments were lost although no queue was
+ * visible. As long as that rate is unknown, the present roof stands in for it.
  */
 BW_FN void bw_fit_retreat(struct bw_fit *s, const struct bw_fit_sample *x)
 {
@@ -296,9 +296,10 @@ BW_FN int bw_fit_is_queued(const struct bw_fit *s, const struct bw_fit_sample *x
 }
 
 /*
- * Checks once a round whether the roof has come down and some delay has stayed all the time: a queue of the connection's
- * own would have drained. If it is no longer than jitter, it is allowed. (A delay near the shortest that counts is a queue in some
- * rounds and none in others, so that no descent is in vain and the roof never rises.)
+ * Checks once a round whether some delay has stayed all the time although the roof has come down: a queue of the
+ * connection's own would have drained. Such a delay is allowed if it is no longer than jitter. (A delay close to the
+ * threshold counts as a queue in some rounds only. Without this check no descent would be in vain, and the roof would
+ * never rise.)
  */
 BW_FN void bw_fit_judge_floor(struct bw_fit *s, const struct bw_fit_sample *x)
 {
@@ -327,8 +328,8 @@ BW_FN int bw_fit_take_round_trip(struct bw_fit *s, const struct bw_fit_sample *x
 }
 
 /*
- * Returns the rate of the path in a round with a queue, for a queue drains at that rate: the mean `delivered`, or the
- * rate of the last round trip if the two differ so much that the path has changed.
+ * Returns the rate of the path from a round with a queue, because a queue drains at this rate: the mean `delivered`, or
+ * the rate of the last round trip if the two differ so much that the path has changed.
  */
 BW_FN __u64 bw_fit_carried(const struct bw_fit *s, __u64 delivered)
 {
@@ -336,10 +337,10 @@ BW_FN __u64 bw_fit_carried(const struct bw_fit *s, __u64 delivered)
 }
 
 /*
- * Judges the roof once a round. A round takes two round trips, for a new roof shows its effect in the second; a long
+ * Judges the roof once a round. A round takes two round trips, because a new roof shows its effect in the second; a long
  * queue is answered after one. A queue counts once it has lasted for about a round trip: after a pause of a host, round
- * trips are longer only until the held segments have passed, so the round is extended by a round trip to tell the two
- * apart.
+ * trips are longer only until the held segments have passed. To tell a queue from a pause, the round is extended by a
+ * round trip.
  */
 BW_FN void bw_fit_follow(struct bw_fit *s, const struct bw_fit_sample *x)
 {
@@ -377,8 +378,8 @@ BW_FN void bw_fit_follow(struct bw_fit *s, const struct bw_fit_sample *x)
 		bw_fit_ascend(s, x, bw_min(bw_max(s->window_rate, s->former_window_rate), s->roof));
 	bw_fit_judge_floor(s, x);
 	/*
-	 * More delay is allowed as jitter, and no longer queue was ever seen: earlier rates do not tell what the path
-	 * carries.
+	 * This round has allowed more delay as jitter, and no queue too long for jitter was ever seen. So the earlier rates
+	 * do not tell what the path carries.
 	 */
 	if (s->allowed > allowed && !s->confirmed && s->phase == BW_FIT_FOLLOW) {
 		s->known = 0;
@@ -448,14 +449,14 @@ BW_FN int bw_fit_is_news(const struct bw_fit *s, const struct bw_fit_sample *x)
 	return !s->last_at || x->delivered != s->last_segments;
 }
 
-/* A sample goes through two parts, which the kernel's verifier proves one by one. First, the train, while the connection starts. */
+/* Takes in a sample, in two parts that the kernel's verifier checks one by one. The first measures trains, in the phase Start. */
 BW_FN void bw_fit_watch(struct bw_fit *s, const struct bw_fit_sample *x)
 {
 	if (s->phase == BW_FIT_START && !bw_fit_leaves(x) && bw_fit_is_news(s, x))
 		bw_fit_watch_train(s, x);
 }
 
-/* Second, all else: returns the roof, bytes per second; 0: none. */
+/* The second part: everything else. Returns the roof (bytes per second); 0: none. */
 BW_FN __u32 bw_fit_observe(struct bw_fit *s, const struct bw_fit_sample *x)
 {
 	if (bw_fit_leaves(x)) {

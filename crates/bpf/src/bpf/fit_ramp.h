@@ -268,6 +268,15 @@ BW_FN __u64 bw_fit_window_full_rate(struct bw_fit_window *s, const struct bw_fit
 	return bw_fit_window_is_delayed(x) && rtt > s->steady_rtt + s->steady_rtt / 4 ? rate : 0;
 }
 
+/* Ends the start in a queue that others have filled: leaves the window open, from what slow start has. */
+BW_FN void bw_fit_window_leave_to_others(struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 rate)
+{
+	bw_fit_window_set(s, bw_fit_window_first(s, x), x);
+	s->mean_rate = rate;
+	s->hold = BW_FIT_WINDOW_CROWDED_HOLD;
+	bw_fit_window_open(s, x);
+}
+
 BW_FN void bw_fit_window_start(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
 	__u64 rate;
@@ -278,7 +287,9 @@ BW_FN void bw_fit_window_start(struct bw_fit_window *s, const struct bw_fit_wind
 		s->tick = bw_fit_window_tick(x->rtt);
 	}
 	rate = bw_fit_window_full_rate(s, x);
-	if (rate) {
+	if (rate && bw_fit_window_is_others_queue(s, x, rate)) {
+		bw_fit_window_leave_to_others(s, x, rate);
+	} else if (rate) {
 		s->capacity = rate;
 		bw_fit_window_enter_follow(s, x, rate);
 		/*
@@ -362,7 +373,7 @@ BW_FN int bw_fit_window_is_full(struct bw_fit_window *s, const struct bw_fit_win
 	s->arrived = arrived;
 	s->ramp_window = s->window;
 	s->ramp_rounds++;
-	s->crowded = bw_product(s->capacity, bw_less(x->rcv_rtt, x->rtt)) > 2 * s->window ? s->crowded + 1 : 0;
+	s->crowded = bw_product(s->fastest, bw_less(x->rcv_rtt, x->rtt)) > 2 * s->window ? s->crowded + 1 : 0;
 	bw_fit_window_begin_round(s, x);
 	return s->stuck >= 2 && !s->crowded;
 }

@@ -8,8 +8,9 @@
 #include "fit_state.h"
 
 /*
- * Whether TCP paces from the start: the first flight alone leaves as a burst, later ones are spread over half a round trip. Then
- * acknowledgements set nothing free at once, so that few of them are seen, at distances that tell nothing.
+ * Whether TCP paces from the start: the first flight alone leaves as a burst, later ones are spread over half a round trip.
+ * Then an acknowledgement lets no segment go at once. Few acknowledgements make a callback (on_departure() in flow.bpf.c),
+ * and the distances of these tell nothing.
  */
 BW_FN int bw_fit_is_paced_start(const struct bw_fit *s, const struct bw_fit_sample *x)
 {
@@ -33,8 +34,8 @@ BW_FN __u64 bw_fit_distance(const struct bw_fit *s)
 
 /*
  * Whether the gap before this sample is a pause, which ends the train: more than four times the mean distance and 1 ms.
- * Before there is a mean: more than T / 8 and 3 ms, which is less than the delay of a delayed acknowledgement. Where few
- * acknowledgements are seen, distances are those of segments.
+ * Before there is a mean: more than T / 8 and 3 ms, which is less than the delay of a delayed acknowledgement. In a paced
+ * start few acknowledgements are seen, so the mean is the distance of segments, times those of the gap.
  */
 BW_FN int bw_fit_is_pause(const struct bw_fit *s, const struct bw_fit_sample *x)
 {
@@ -49,8 +50,8 @@ BW_FN int bw_fit_is_pause(const struct bw_fit *s, const struct bw_fit_sample *x)
 }
 
 /*
- * Whether the rate of the train is that of its rest alone: the distances change fourfold here. Segments that a host has
- * held back arrive at once, so a train may begin with such a bunch, or with the pause before it.
+ * Whether the train really begins at the previous sample, because the distances change fourfold there. Segments that a host
+ * has held back arrive at once, so a train may begin with such a bunch, or with the pause before it.
  */
 BW_FN int bw_fit_begins_late(const struct bw_fit *s, const struct bw_fit_sample *x)
 {
@@ -72,8 +73,8 @@ BW_FN int bw_fit_is_own_rate(const struct bw_fit_sample *x, __u64 rate)
 }
 
 /*
- * Takes a sample into the present train. C' is the rate of the train with the most segments so far, of those that were not
- * spread by TCP itself.
+ * Takes a sample into the present train. C' is the rate of the train with the most segments so far. Trains that TCP itself
+ * has spread by pacing do not count.
  */
 BW_FN void bw_fit_watch_train(struct bw_fit *s, const struct bw_fit_sample *x)
 {
@@ -87,7 +88,7 @@ BW_FN void bw_fit_watch_train(struct bw_fit *s, const struct bw_fit_sample *x)
 	}
 	if (!is_paced && bw_fit_begins_late(s, x))
 		bw_fit_begin_train(s, s->last_at, s->last_segments);
-	/* A distance with many segments is none of theirs: not each acknowledgement was seen. */
+	/* In a paced start, a gap with many segments is no single distance: acknowledgements within it were not seen. */
 	if (x->now - s->last_at > s->gap && (!is_paced || x->delivered - s->last_segments <= BW_FIT_OBSERVED)) {
 		s->gap = bw_min(x->now - s->last_at, BW_LONGEST);
 		s->gap_segments = x->delivered - s->last_segments;
@@ -113,7 +114,7 @@ BW_FN void bw_fit_watch_train(struct bw_fit *s, const struct bw_fit_sample *x)
 	s->bunched = bw_fit_is_bunched(segments, s->train_time, s->gap_segments, s->gap);
 }
 
-/* In the ramp: for a round trip, the acknowledged segments were sent before the roof was set. */
+/* In the ramp: whether the segments that are acknowledged now were sent below the roof. For a round trip they are older. */
 BW_FN int bw_fit_is_roof_in_force(const struct bw_fit *s, const struct bw_fit_sample *x)
 {
 	return x->now - s->round_at > x->srtt + x->srtt / 4;
@@ -159,9 +160,9 @@ BW_FN int bw_fit_delivers_window(const struct bw_fit *s, const struct bw_fit_sam
 
 /*
  * Whether the path is full: a queue that slow start's own flights do not explain, at a steady rate. The rate is not
- * steady after a pause of a host: held segments arrive at once, followed by a gap. In the start the queue has to grow while
- * the rate stays: jitter makes CUBIC leave slow start, and then the rate stays although the path has room. In the ramp it has to
- * grow beyond a delay that was there all the time, and is no longer than jitter.
+ * steady after a pause of a host: held segments arrive at once, followed by a gap. In the start a steady rate does not
+ * suffice, the queue has to grow, too: jitter makes CUBIC leave slow start, and then the rate is steady although the path
+ * has room. In the ramp the queue has to exceed a delay that was there all the time, if this is no longer than jitter.
  */
 BW_FN int bw_fit_is_full(const struct bw_fit *s, const struct bw_fit_sample *x)
 {
@@ -180,9 +181,8 @@ BW_FN int bw_fit_is_full(const struct bw_fit *s, const struct bw_fit_sample *x)
 }
 
 /*
- * Whether the round trip is longer than the queue that slow start has built so far explains, or the handshake's was:
- * segments that late arrive in bunches. If the congestion control leaves slow start because of the delay, a roof from
- * such a train would keep its window small for seconds.
+ * Whether jitter delays segments (bw_fit_has_jitter()), so that they arrive in bunches. If the congestion control leaves
+ * slow start because of such a delay, a roof from a train in bunches would keep the congestion window small for seconds.
  */
 BW_FN int bw_fit_is_jittery(const struct bw_fit *s, const struct bw_fit_sample *x)
 {
@@ -227,7 +227,7 @@ BW_FN int bw_fit_is_contradicted(const struct bw_fit *s)
 				 bw_min(s->capacity, s->former_rate) / BW_FIT_CONTRADICTED;
 }
 
-/* Whether the train of C' is all there is, and so short that jitter may have made its rate. */
+/* Whether the train of C' is the only one, and so short that jitter may have made its rate. */
 BW_FN int bw_fit_is_alone(const struct bw_fit *s, const struct bw_fit_sample *x)
 {
 	return !s->former_rate && s->train_time < x->min_rtt / BW_FIT_ALONE + 2000;
@@ -239,7 +239,7 @@ BW_FN int bw_fit_is_evident(const struct bw_fit *s, const struct bw_fit_sample *
 	__u64 window = bw_fit_cwnd(x), product = bw_product(s->capacity, x->min_rtt);
 	__u64 time = s->train_time;
 
-	/* The first flight's train is all that there will be. Flights put nothing into the queue until they are as fast as the path. */
+	/* There will be no better train than the first flight's. Paced flights fill no queue until they are as fast as C. */
 	if (bw_fit_is_paced_start(s, x))
 		return s->capacity && !s->bunched && !bw_fit_is_contradicted(s) && !bw_fit_is_refuted(s) &&
 		       window * BW_FIT_LATER >= product;
@@ -257,9 +257,9 @@ BW_FN int bw_fit_is_evident(const struct bw_fit *s, const struct bw_fit_sample *
 
 /*
  * Whether the next flights of slow start could overflow a short queue, so that the roof cannot wait for better
- * evidence. C' is taken as the slower of the last two trains, for acknowledgements that a host has held back form a
- * train that is too fast; as the faster one if they differ much, for then the slower one tells nothing. A first train that
- * jitter may have spread has to wait for a larger window.
+ * evidence. C' is taken as the rate of the slower of the last two trains, because acknowledgements that a host has held back
+ * form a train that is too fast. If the two differ much, the slower one tells nothing, and the faster one counts. A first
+ * train that jitter may have spread has to wait for a larger window.
  */
 BW_FN int bw_fit_is_late(const struct bw_fit *s, const struct bw_fit_sample *x)
 {
@@ -289,7 +289,7 @@ BW_FN void bw_fit_begin_ramp(struct bw_fit *s, const struct bw_fit_sample *x, __
 	bw_fit_set_first(s, x, rate);
 }
 
-/* Returns the rate of the longest train if it has lasted for as much longer as clocks and the hosts' timers err. */
+/* Returns the least rate that the longest train shows: it may have lasted BW_FIT_CLOCK longer, as clocks and timers err. */
 BW_FN __u64 bw_fit_least_capacity(const struct bw_fit *s, const struct bw_fit_sample *x)
 {
 	return bw_fit_rate(x, s->evidence, s->train_time + BW_FIT_CLOCK);
@@ -331,8 +331,9 @@ BW_FN void bw_fit_begin_again(struct bw_fit *s, const struct bw_fit_sample *x)
 }
 
 /*
- * The roof is reached. The ramp's flights were spread, so a delay that was there all the time belongs to the path, and trains may
- * have told less than the path carries: the search for more begins with the largest steps.
+ * Ends the ramp, because the roof is reached. The ramp's flights were spread, so a delay that was there all the time belongs
+ * to the path. With such a delay trains may have shown less than the path carries: the search for more begins with the
+ * largest steps.
  */
 BW_FN void bw_fit_end_ramp(struct bw_fit *s, const struct bw_fit_sample *x)
 {

@@ -61,9 +61,12 @@
  */
 #define BW_FIT_PACED 9
 #define BW_FIT_BURST 20
-/* Where the first flight's train is all the evidence, it has to last for this (us), and may have lasted for so much longer: hosts' timers are late. */
+/*
+ * If the first flight's train is the only evidence, it has to last for at least this time (us). Its rate is computed as if
+ * it had lasted this much longer, because hosts' timers are late.
+ */
 #define BW_FIT_CLOCK 150
-/* After a paced start the roof rises by one part in this many to what the train has told. */
+/* After a paced start the roof rises by one part in this many, until it reaches what the train has shown. */
 #define BW_FIT_TOLD_STEP 8
 /* The roof after the start, as a fraction of C'. */
 #define BW_FIT_RAMP_NUMERATOR 15
@@ -123,8 +126,8 @@
 #define BW_FIT_ALLOWED_STEP 32
 #define BW_FIT_ALLOWED_LESS 128
 /*
- * Falls smaller than one part in this many that add up to it: delays that are no queue push the rate down bit by bit,
- * so a queue is allowed.
+ * If falls of less than one part in this many add up to one part, then delays that are no queue push the rate down bit by
+ * bit, and a queue is allowed.
  */
 #define BW_FIT_SLID 8
 /* A delay that stays for this many rounds, with a descent among them, belongs to the path. */
@@ -142,8 +145,10 @@
 #define BW_FIT_ALONG 8
 /* In the phase Open, the rate still grows if it rises by more than one part in this many. */
 #define BW_FIT_GROWN 16
-/* Its roof is tried again only if this many times the bytes of a round trip fill the congestion window, which slow start may leave
- * half unused. */
+/*
+ * It tries a roof again only if this many times the bytes of a round trip fill the congestion window. (Slow start may leave
+ * half of the window unused.)
+ */
 #define BW_FIT_OPEN_USED 4
 /* The first and the longest hold time of the phase Open (us). */
 #define BW_FIT_HOLD 2000000U
@@ -257,8 +262,8 @@ struct bw_fit {
 	__u32 floor_rounds;
 	__u32 floor_descents;
 	/*
-	 * Rounds in which the sender left a part of the roof unused though its congestion window allowed more, since one
-	 * without a queue in which it did not.
+	 * Rounds without a queue, in a row, in which the sender left a part of the roof unused although its congestion window
+	 * allowed more.
 	 */
 	__u32 spare;
 };
@@ -286,7 +291,7 @@ struct bw_fit_sample {
 
 /*
  * Returns the queue (us): the round trip minus T, the allowed queue and the time of two segments at C'. Two segments,
- * for T may be measured with the small packets of the handshake, and an acknowledgement waits for a second segment.
+ * because T may come from the small packets of the handshake, and an acknowledgement waits for a second segment.
  */
 BW_FN __u64 bw_fit_queue(const struct bw_fit *s, const struct bw_fit_sample *x)
 {
@@ -311,8 +316,9 @@ BW_FN __u64 bw_fit_jitter(__u64 rtt)
 }
 
 /*
- * Whether a path is jittery, so that trains tell nothing: round trips are longer than T by `queue` (us), which is more
- * than slow start's flight explains, a train of `train_time`; or the handshake's, `first_rtt`, was longer than T.
+ * Whether a path is jittery, so that trains tell nothing. Either of two delays shows it, if it exceeds bw_fit_jitter():
+ * - the delay `queue` beyond T (us), less the half of `train_time` that slow start's own flights explain;
+ * - the time by which the handshake's round trip `first_rtt` was longer than T.
  */
 BW_FN int bw_fit_has_jitter(__u64 queue, __u64 train_time, __u64 first_rtt, __u64 rtt)
 {
@@ -344,9 +350,8 @@ BW_FN void bw_fit_set(struct bw_fit *s, __u64 roof, const struct bw_fit_sample *
 }
 
 /*
- * Whether `amount` (bytes or segments) in `time` (us) came in bunches, as jitter or a host that holds segments back makes
- * it: without the longest distance `gap` (us), and the `gap_amount` that ended it, the rate would be more than a third
- * higher.
+ * Whether `amount` (bytes or segments) in `time` (us) came in bunches, because of jitter or a host that holds segments
+ * back: without the longest gap `gap` (us), and the `gap_amount` that ended it, the rate would be more than a third higher.
  */
 BW_FN int bw_fit_is_bunched(__u64 amount, __u64 time, __u64 gap_amount, __u64 gap)
 {

@@ -66,6 +66,9 @@ BW_FN void bw_fit_window_take_mean(struct bw_fit_window *s, __u64 rate)
 			   (s->alone || s->window >= s->mean_window - s->mean_window / BW_FIT_TRIAL_UNCHANGED) ?
 			   s->alone + 1 : 0;
 	if (!s->anchor_rate || s->alone >= 2) {
+		/* C' is refuted where R was near it. */
+		if (s->alone && s->mean_rate >= s->capacity / 2)
+			s->capacity = rate;
 		s->anchor_rate = s->mean_rate = rate;
 		s->anchor_window = s->mean_window = s->window;
 		s->trial = s->alone ? 0 : s->trial;
@@ -167,19 +170,6 @@ BW_FN void bw_fit_window_fail_trial(struct bw_fit_window *s, const struct bw_fit
 	if (s->noise >= BW_FIT_TRIAL_STANDS)
 		s->extra = bw_max(s->extra, bw_min(longer, BW_FIT_WINDOW_MOST_LONGER));
 	bw_fit_window_set(s, s->trial_window, x);
-}
-
-/* Leaves the window open for the next hold time. */
-BW_FN void bw_fit_window_open(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
-{
-	s->hold = bw_fit_next_hold(s->hold);
-	s->phase = BW_FIT_OPEN;
-	s->open_until = x->now + s->hold;
-	s->most_under_way = bw_max(s->window, s->descent_window);
-	s->anchor_window = s->window;
-	s->anchor_rate = s->mean_rate;
-	s->window = 0;
-	s->opened++;
 }
 
 /*

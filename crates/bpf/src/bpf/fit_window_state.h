@@ -79,6 +79,11 @@
 #define BW_FIT_WINDOW_CROWDED 2
 #define BW_FIT_WINDOW_CROWDED_HOLD 8000000
 /*
+ * After the ramp the window is left open after so many rounds with a queue of so many times what is under way, and the hold is the usual one:
+ * connections of this rule that share a path would otherwise leave it to each other.
+ */
+#define BW_FIT_WINDOW_FEW 2
+/*
  * A step of the ramp, one each round trip, which the queue takes: what gives a ramp of 0.7 s (us), a nineteenth of C' T at least
  * (1024ths; a queue of a sixteenth), or these bytes, which any queue of a fast link takes; but no more than what fits into a
  * queue of an eighth.
@@ -333,6 +338,19 @@ BW_FN void bw_fit_window_begin_trial(struct bw_fit_window *s)
 	bw_fit_window_begin_level(s);
 }
 
+/* Leaves the window open for the next hold time. */
+BW_FN void bw_fit_window_open(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
+{
+	s->hold = bw_fit_next_hold(s->hold);
+	s->phase = BW_FIT_OPEN;
+	s->open_until = x->now + s->hold;
+	s->most_under_way = bw_max(s->window, s->descent_window);
+	s->anchor_window = s->window;
+	s->anchor_rate = s->mean_rate;
+	s->window = 0;
+	s->opened++;
+}
+
 BW_FN void bw_fit_window_enter_follow(struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 rate)
 {
 	s->phase = BW_FIT_FOLLOW;
@@ -370,6 +388,16 @@ BW_FN __u64 bw_fit_window_tick(__u64 rtt)
 BW_FN int bw_fit_window_is_sure(const struct bw_fit_window *s)
 {
 	return s->agreed >= BW_FIT_WINDOW_SURE;
+}
+
+/*
+ * Returns whether the queue is somebody else's for the most part: at the rate C', of which trains are sure, it holds more than twice
+ * the bytes that the connection has under way at the rate `rate`.
+ */
+BW_FN int bw_fit_window_is_others_queue(const struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 rate)
+{
+	return bw_fit_window_is_sure(s) &&
+	       bw_product(s->capacity, bw_less(x->rcv_rtt, x->rtt)) > 2 * bw_product(rate, bw_fit_window_round_trip(x));
 }
 
 _Static_assert(sizeof(struct bw_fit_window) == 400, "the Rust twin has 400 bytes");

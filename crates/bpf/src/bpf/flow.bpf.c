@@ -3,14 +3,14 @@
  * Sizes the buffers of the connections of one cgroup, from inside the kernel's TCP.
  *
  * One sock_ops program handles these callbacks; most calls end in the fast path (fast.h):
- * - ESTABLISHED makes the record, notes who owns the buffers, and switches the callbacks below on. Where most
- *   connections are short, the record is made later, by one of these callbacks (late.h).
+ * - ESTABLISHED makes the connection's record (struct bw_flow in flow.h), notes who owns the buffers, and switches the
+ *   callbacks below on. Where most connections are short, one of these callbacks makes the record later (late.h).
  * - RTT, once per round trip of a sender: the send rule, applied as SO_SNDBUF (sender.h).
  * - HDR_OPT_LEN, whenever a segment is built (no option is reserved): the receive rule, several times per round trip,
  *   applied as TCP_WINDOW_CLAMP (receiver.h).
- * - PARSE_HDR_OPT, for each segment that arrives outside TCP's fast path: fit at a receiver while segments wait behind a hole
- *   (receiver.h). With HDR_OPT_LEN: fit's sample at a sender while it is starting (sender.h).
- * - STATE: the last sample.
+ * - PARSE_HDR_OPT, for each segment that arrives outside TCP's fast path. The policy fit uses it at a receiver while
+ *   segments wait behind a hole (receiver.h), and together with HDR_OPT_LEN at a sender while it is starting (sender.h).
+ * - STATE, when the TCP state changes: takes the last sample.
  * An iterator handles connections that are older than the program, or silent (sweep.h). User space reads the records,
  * and writes the shares of the memory (struct bw_control, bw_order).
  *
@@ -57,20 +57,20 @@ static void on_established(struct bpf_sock_ops *ctx, bool initiator)
 		tune_send(ctx, f, tp, cookie, now);
 }
 
-/* fit needs no callback for each segment any more. */
+/* Switches off the callbacks for each segment that fit no longer needs. */
 static void stop_watching(struct bpf_sock_ops *ctx)
 {
 	__u32 flags = ctx->bpf_sock_ops_cb_flags & ~BPF_SOCK_OPS_PARSE_ALL_HDR_OPT_CB_FLAG;
 
-	/* A program that reads options may be the one that writes them, too. */
+	/* Another program that reads TCP options may also write them, and needs this callback. */
 	if (config.receive_rule == BW_RECEIVE_KERNEL && !(flags & BW_READS_OPTIONS))
 		flags &= ~BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG;
 	bpf_sock_ops_cb_flags_set(ctx, flags);
 }
 
 /*
- * Each segment that arrives, while fit asks for it: at the sender in its start, at the receiver behind a hole. TCP has not
- * processed it yet.
+ * Called for each segment that arrives, before TCP processes it, while fit asks for this callback: at a sender in its start,
+ * at a receiver while segments wait behind a hole.
  */
 static void on_arrival(struct bpf_sock_ops *ctx)
 {
@@ -83,21 +83,22 @@ static void on_arrival(struct bpf_sock_ops *ctx)
 		return;
 	cookie = cookie_of(tp);
 	f = bpf_map_lookup_elem(&flows, &cookie);
-	/* The flag may be another program's, which switches it off. */
+	/* Without a record, another program has asked for this callback, and will switch it off itself. */
 	if (!f)
 		return;
 	if (config.send_rule == BW_SEND_FIT)
 		more = sample_delivery(ctx, f, tp, cookie);
 	if (config.receive_rule == BW_RECEIVE_FIT)
 		more |= on_segment_behind(ctx, f, tp);
-	/* Earlier programs may have left the flag. */
+	/* This also clears a flag that an earlier bufwise has left on the socket. */
 	if (!more)
 		stop_watching(ctx);
 }
 
 /*
- * Each segment that is built, while fit is starting at the sender. TCP's fast path (header prediction) makes no callback for an
- * acknowledgement that leaves the peer's window as it is, but what it sets free is sent at once.
+ * Called for each segment that is built while fit is starting at the sender. TCP's fast path (header prediction) makes no
+ * callback for an acknowledgement that leaves the peer's window unchanged. Such an acknowledgement allows new segments,
+ * which are sent at once, and the callback of the first one takes the sample.
  */
 static void on_departure(struct bpf_sock_ops *ctx)
 {
@@ -155,7 +156,7 @@ int bufwise_flow(struct bpf_sock_ops *ctx)
 			on_rtt(ctx);
 		break;
 	case BPF_SOCK_OPS_HDR_OPT_LEN_CB:
-		/* With these arguments no segment is built: the caller, as each call that sends, only asks for the space of options. */
+		/* With this argument no segment is built: tcp_current_mss() asks how much space the options would take. */
 		if (config.only_called || ctx->args[0] == BPF_WRITE_HDR_TCP_CURRENT_MSS)
 			break;
 		if (config.send_rule == BW_SEND_FIT)

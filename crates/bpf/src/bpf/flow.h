@@ -64,7 +64,7 @@ struct bw_config {
 	 * established.
 	 */
 	__u64 record_after;
-	/* Payload of a received segment from which it has a record, however little it moves; 0: of none. */
+	/* Payload of a received segment that makes a record due, however little the connection moves; 0: no segment does. */
 	__u64 record_at_segment;
 };
 
@@ -72,9 +72,9 @@ struct bw_config {
 enum bw_swept_state {
 	/* They may be older than the programs. */
 	BW_NOT_SWEPT,
-	/* They are new, for their cgroup is, or a sweep has met those that are older. */
+	/* They are new: their cgroup is new, or a sweep has met all connections that are older than the programs. */
 	BW_ALL_NEW,
-	/* The same, and sweeps come that can switch callbacks on again. */
+	/* The same, and further sweeps can switch callbacks on again (resting.h). */
 	BW_SWEPT,
 };
 
@@ -85,8 +85,8 @@ struct bw_control {
 	/* Memory that every connection may hold in its send buffer; BW_NO_LIMIT: no bound. */
 	__u64 send_level;
 	/*
-	 * The same for newcomers, if less: connections that have sent little (bw_limit_of()), or were found later than newest_at (us),
-	 * when the newest that has begun to send was found.
+	 * The same for newcomers, if that is less. A newcomer has sent little (bw_limit_of()), or its record was made after
+	 * newest_at (us): when the newest connection that has begun to send got its record.
 	 */
 	__u64 newcomer_level;
 	__u64 newest_at;
@@ -111,7 +111,7 @@ struct bw_control {
 
 /* Counts since the programs were loaded. */
 struct bw_turnover {
-	/* Records made, and connections with a record that have closed; user space looks again if that grows fast. */
+	/* Records made plus connections with a record that have closed; user space samples early if that grows fast. */
 	__u64 changes;
 	/* Connections that moved too little to get a record (late.h), open or closed. */
 	__u64 unrecorded;
@@ -126,8 +126,8 @@ struct bw_order {
 };
 
 /*
- * Congestion controls that SABT's demand distinguishes. fit takes BW_CC_OTHER for one that paces by itself, and nothing bounds it
- * below the kernel's maximum (bw_bound_of()).
+ * Congestion controls that SABT's demand distinguishes. For fit, BW_CC_OTHER is one that paces by itself. bw_bound_of() never
+ * bounds such a connection below the kernel's maximum.
  */
 enum bw_cc {
 	BW_CC_OTHER,
@@ -146,7 +146,7 @@ struct bw_flow {
 	__u32 family;
 	/* TCP state as the kernel numbers it. */
 	__u32 state;
-	/* Opened, last sampled. */
+	/* When the record was made, and when the connection was last sampled. */
 	__u64 opened_at;
 	__u64 sampled_at;
 	/* Payload so far. */
@@ -257,7 +257,7 @@ struct bw_flow {
 	__u64 swept_at;
 	__u64 moved;
 	__u64 active_at;
-	/* Bits of the groups that name its program, and BW_KNOWN where that is known (match.h). */
+	/* Bits of the groups that name the connection's program; with BW_KNOWN if the program is known (match.h). */
 	__u32 program_groups;
 	__u32 unused;
 };

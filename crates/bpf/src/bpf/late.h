@@ -3,35 +3,38 @@
  * Makes the record of a new connection late: once it moves more than a little payload.
  *
  * Problem: most connections of a web server move some KB and end. The record costs more than their other callbacks
- * together: it is allocated, filled, read by user space, and deleted. And no size of a buffer helps such a connection:
+ * together: it is allocated, filled, read by user space, and deleted. No buffer size helps such a connection either:
  * - Sender: the initial window is 10 segments (RFC 6928), 14 KB on Ethernet, and the kernel's first send buffer holds
  *   two such windows. So until 16 KB are acknowledged, which takes the second round trip, no send buffer limits the
  *   rate.
  * - Receiver: the first window offered is 64 KB.
  * So config.record_after is 16 KB where user space has chosen this, and 0 for rules that need every connection.
  *
- * fit times the segments of the first flights:
- * - Sender: a connection that writes less than an initial window has one flight. What is written and not yet acknowledged
- *   counts, so one that writes more has its record while the first flight is under way.
- * - Receiver: how much will come is not known, but a full segment (config.record_at_segment) is no small request.
+ * The policy fit times the segments of the first flights, so it needs the record during these:
+ * - Sender: payload counts from when it is written, not from when it is acknowledged. So a connection that writes more than
+ *   config.record_after has its record while the first flight is under way. One that writes less than an initial window
+ *   has no second flight.
+ * - Receiver: the amount that will come is unknown. A full segment (config.record_at_segment) is no small request, so the
+ *   first one makes the record due.
  *
- * Until then a connection has no entry in any map and no storage in its socket, and its callbacks end at a comparison
- * (fast.h). The record is made by the first callback that finds it due, or by a sweep once the connection is silent.
- * turnover counts the connections that have none.
+ * Without a record, a connection has no entry in any map and no storage in its socket, and its callbacks end at a
+ * comparison (fast.h). The record is made by the first callback that finds it due, or by a sweep once the connection is
+ * silent. The map `turnover` counts the connections that have no record.
  *
- * Terms: a connection is *due* if it moves config.record_after, or gets such a segment, or if a share is less than its
- * buffers.
+ * Terms: a record is *due* if the connection has moved config.record_after, or has received a full segment as above, or
+ * if a share is less than its buffers.
  *
- * Properties kept: each connection belongs to one bufwise, as in nearer.h: it is taken when it is established, before
- * it is known whether there will be room for its record. Until a sweep has met the connections from before, records are
- * made when connections are established, and a connection without a record is left to the sweep.
+ * Properties kept: each connection belongs to one bufwise, as in nearer.h. It is taken when it is established, although
+ * the map may turn out to have no room for its record. Records are made late only after a sweep has met the connections
+ * that are older than the programs. Before that, records are made when connections are established, and the sweep
+ * handles connections without one.
  */
 #ifndef BUFWISE_LATE_H
 #define BUFWISE_LATE_H
 
 #include "record.h"
 
-/* Whether records are made late. Before Linux 5.15 a socket does not name its cgroup as is_watched() reads it. */
+/* Whether records are made late. Sockets before Linux 5.15 lack the field from which is_watched() reads their cgroup. */
 static bool is_late(void)
 {
 	return config.record_after && bpf_core_field_exists(((struct sock_cgroup_data *)0)->cgroup) && control.swept;
@@ -78,7 +81,7 @@ static struct bw_flow *remember_late(__u64 cookie, struct tcp_sock *tp, __u64 no
 	return f;
 }
 
-/* Makes the record, unless a sweep has, or the connection is a nearer program's. */
+/* Makes the record, unless a sweep has made it, or the connection belongs to a nearer program. */
 static void make_record(struct bpf_sock_ops *ctx, struct tcp_sock *tp)
 {
 	__u64 cookie = bpf_get_socket_cookie(ctx), now = bpf_ktime_get_ns() / 1000;
@@ -116,7 +119,7 @@ static struct bw_fast *figures_of(struct bpf_sock_ops *ctx, struct bpf_sock *sk,
 	if (!is_held(&tp->inet_conn.icsk_inet.sk))
 		return NULL;
 	make_record(ctx, tp);
-	/* Without a record, the sample finds that out and marks the connection. */
+	/* If no record could be made, the next sample finds none and marks the connection (BW_UNTIL_ADOPTED). */
 	fast = fast_of(sk);
 	if (fast)
 		fast->received = bw_min(tp->bytes_received, config.record_after);

@@ -2,14 +2,14 @@
 /*
  * fit at the receiver: remembers by peer how large the steps are for which a path's queue has room.
  *
- * Problem: a receiver that knows nothing of the queue opens its window by small steps (fit_ramp.h), and a document of one or
- * two products waits for them. The steps of a connection show that the queue takes them, and so serve those that follow: browsers
- * and package managers open many to the same server.
+ * Problem: a receiver that knows nothing of the path's queue opens its window by small steps (fit_ramp.h), which delays a
+ * document of one or two BDPs. A connection whose steps the queue has taken shows that later connections may use larger ones:
+ * browsers and package managers open many connections to the same server.
  *
- * Rule: a ramp of some round trips without a segment out of order shows room for its steps. For BW_ROOM_FORGOTTEN the ramps of
- * connections to that peer have steps twice as long. After BW_ROOM_RAMPS of these have shown room, steps are four times as long
- * as without knowledge, which is what slow start needs. A segment out of order in a ramp halves its steps, and they do not grow
- * for BW_ROOM_CAREFUL.
+ * Rule: a ramp of some round trips without a segment out of order shows room for its steps. For BW_ROOM_FORGOTTEN after it, the
+ * ramps of connections to that peer have steps twice as large. Once BW_ROOM_RAMPS of these have shown room, steps are four times
+ * as large as without knowledge, which is what slow start needs. A segment out of order in a ramp halves the steps of later
+ * ramps, and they do not grow for BW_ROOM_CAREFUL.
  *
  * Properties kept: the sender's slow start bounds what the steps allow. A peer changes the entry of its own address alone.
  */
@@ -20,20 +20,20 @@
 
 /* Round trips of a ramp that show whether the queue takes its steps. */
 #define BW_ROOM_ROUNDS 3
-/* Room is forgotten after ten minutes (us), for routes and other traffic change; a loss after an hour. */
+/* Room is forgotten after ten minutes (us), because routes and other traffic change; a loss after an hour. */
 #define BW_ROOM_FORGOTTEN 600000000ULL
 #define BW_ROOM_CAREFUL 3600000000ULL
 /* Steps are doubled so often at most. */
 #define BW_ROOM_MOST 2
 /*
- * Ramps of long steps that show room before steps are doubled again. Before a queue of a quarter of the product, the first ramp
- * of still longer steps costs its connection up to a sixth of its rate for some seconds: one of many is to pay for all.
+ * Ramps with doubled steps that have to show room before steps are doubled again. If the queue holds a quarter of the BDP, the
+ * first ramp with still larger steps costs its connection up to a sixth of its rate for some seconds. So few connections try.
  */
 #define BW_ROOM_RAMPS 8
 
 /* Room on a peer's path. */
 struct bw_room {
-	/* When a ramp last showed it, and when a ramp last lost segments (us); 0: never. */
+	/* When a ramp last showed room, and when a ramp last lost segments (us); 0: never. */
 	__u64 taken_at;
 	__u64 lost_at;
 	/* How often the steps of new connections are doubled. */
@@ -55,9 +55,9 @@ BW_FN __u32 bw_room_doublings(const struct bw_room *r, __u64 now)
 }
 
 /*
- * Whether a connection has shown room, or a loss, that bw_room_learn() has not taken yet; BW_ROOM_UNKNOWN (0): neither. A ramp
- * that ends early is judged by the first rate that is measured after it, by when its last flight has arrived: until then a loss
- * counts, whatever was shown before.
+ * Returns what a connection has newly shown, room or a loss, for bw_room_learn(); BW_ROOM_UNKNOWN (0): nothing new. A ramp that
+ * ends early is judged when the first rate after it is measured, because its last flight has arrived by then. Until then a loss
+ * counts even if the ramp has shown room before.
  */
 BW_FN enum bw_room_shown bw_room_news(const struct bw_fit_window *s, __u32 out_of_order)
 {

@@ -116,7 +116,7 @@ __noinline __u64 fit_offer(__u64 cookie, __u64 now, __u64 drs)
 	return f ? bw_fit_part_offer(&config, f, now, drs) : drs;
 }
 
-/* Remembers by peer what bw_room_news() has told. */
+/* Stores what bw_room_news() has found in the entry of the connection's peer (peers.h). */
 __noinline int learn_room(__u64 cookie, __u64 now, int news)
 {
 	struct bw_flow *f = bpf_map_lookup_elem(&flows, &cookie);
@@ -177,7 +177,7 @@ static void size_rcvbuf(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_
 		set_rcvbuf(ctx, f, tp, cookie, wanted, stale);
 }
 
-/* fit receives, and segments that arrive make no callback. */
+/* Whether the receive rule is fit and arriving segments make no callback. */
 static bool misses_arrivals(const struct bpf_sock_ops *ctx)
 {
 	return config.receive_rule == BW_RECEIVE_FIT &&
@@ -185,9 +185,9 @@ static bool misses_arrivals(const struct bpf_sock_ops *ctx)
 }
 
 /*
- * An acknowledgement that lists three runs of segments behind holes has no space for further options, and the kernel does not
- * call the programs for it. fit's window grows by what arrives behind holes, so it asks for the callback of each segment that
- * arrives until these are filled.
+ * Asks for the callback of each arriving segment until all holes are filled, because fit's window grows by what arrives
+ * behind holes. HDR_OPT_LEN does not suffice there: an acknowledgement that lists three runs of segments (SACK) has no
+ * space for further options, so the kernel does not call the programs for it.
  */
 static void watch_hole(struct bpf_sock_ops *ctx)
 {
@@ -224,20 +224,20 @@ static void sample_receiver(struct bpf_sock_ops *ctx, struct tcp_sock *tp, struc
 	fast->clamp = tp->window_clamp;
 }
 
-/* More has come than a receiver keeps the kernel's window for; not that of a connection that is another program's. */
+/* Whether a receiver with the kernel's window has received more than little; false if another program has the connection. */
 static bool is_burst(const struct bw_fast *fast, const struct tcp_sock *tp)
 {
 	return config.record_after && fast->next_window < BW_UNTIL_ADOPTED &&
 	       bw_is_burst(fast, tp->bytes_received, tp->advmss);
 }
 
-/* Segments wait behind a hole that no sample has shown yet. */
+/* Whether segments wait behind a hole that no sample has seen yet. */
 static bool is_hole_new(const struct bpf_sock_ops *ctx, const struct bw_fast *fast, const struct tcp_sock *tp)
 {
 	return misses_arrivals(ctx) && fast->next_window < BW_UNTIL_ADOPTED && tp->out_of_order_queue.rb_node;
 }
 
-/* Each segment that arrives while some wait behind a hole. False: none does any more. */
+/* Called for each segment that arrives while others wait behind a hole; returns false once none waits. */
 static bool on_segment_behind(struct bpf_sock_ops *ctx, const struct bw_flow *f, struct tcp_sock *tp)
 {
 	struct bpf_sock *sk = ctx->sk;

@@ -46,8 +46,8 @@ static __u64 inode_of(const struct sock *sk)
 }
 
 /*
- * Whether this end connected: the SYN of that end counts as a byte acknowledged, and in no other count. Known until a
- * FIN is sent, which counts, too.
+ * Whether this end connected. A SYN counts as one byte in bytes_acked and in no other counter, so the end that connected has
+ * one byte more acknowledged or under way than sent. A FIN counts likewise: after one is sent, the result is false.
  */
 static bool is_initiator(const struct tcp_sock *tp)
 {
@@ -66,7 +66,7 @@ static void fill_peer(struct bw_peer *peer, const struct bw_flow *f)
 	peer->netns = f->netns;
 }
 
-/* How often the steps of a ramp are doubled, for earlier connections have shown room on the peer's path. */
+/* How often the steps of a ramp are doubled, because earlier connections have shown room on the peer's path. */
 static __u32 remembered_room(const struct bw_flow *f, __u64 now)
 {
 	struct bw_peer peer;
@@ -115,7 +115,7 @@ static struct bw_flow *remember(__u64 cookie, struct tcp_sock *tp, __u64 now)
 	return f;
 }
 
-/* The kernel's autotuning has measured what DRS measures: the most that was read in a round trip. */
+/* Starts DRS from what the kernel's autotuning has measured already: the most that was read in a round trip. */
 static void go_on_from_autotuning(struct bw_flow *f, const struct tcp_sock *tp)
 {
 	f->drs.largest = tp->rcvq_space.space;

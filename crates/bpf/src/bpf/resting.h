@@ -1,26 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /*
- * Lets a receiver rest that has received little for long: no callback for its segments, and no size of its own.
+ * Lets a receiver *rest* that has received little for a long time: its segments make no callback, and the kernel sizes its
+ * window.
  *
- * Problem: the kernel has no callback once per round trip of a receiver (receiver.h). The one for each segment costs a
- * connection that carries requests and small answers more than the rest of bufwise, and such a connection needs no
- * window but the first.
+ * Problem: the kernel has no callback that comes once per round trip of a receiver (receiver.h), only one for each segment.
+ * On a connection that carries requests and small answers, this callback costs more than all the rest of bufwise, although
+ * such a connection needs no larger window than its first.
  *
- * Rule, where records are late (late.h) and sweeps switch callbacks on: what has been received since the last round trip
- * as a sender is *little* up to an initial window. A connection that has received little keeps the kernel's window. After
- * BW_ROUNDS_OF_LITTLE such round trips it loses the callback; a round trip with more, or a sweep, switches it on again.
- * Until then the kernel's autotuning sizes the connection, which no buffer of ours has locked.
+ * Rule, where records are made late (late.h) and sweeps can switch callbacks on: the payload received since the
+ * connection's last round trip as a sender is *little* if it is at most an initial window. A connection that has received
+ * little keeps the kernel's window. After BW_ROUNDS_OF_LITTLE such round trips, the callback for its segments is switched
+ * off. A round trip with more, or a sweep, switches the callback on again. Meanwhile the kernel's autotuning can size the
+ * buffer, because bufwise has not locked it.
  *
- * Properties kept: a connection whose window is set never rests, nor one that has got a full segment where that asks for a
- * record. A share that is less than the buffer is applied. The flag of a program that reads TCP's options stays: it may be
- * the one that writes them, too.
+ * Properties kept: a connection whose window bufwise has set never rests. Neither does one that has received a full
+ * segment, where such a segment makes a record due. A share that is less than the buffer is applied all the same. The
+ * callback stays on if another program reads TCP options, because that program may also write them.
  */
 #ifndef BUFWISE_RESTING_H
 #define BUFWISE_RESTING_H
 
 #include "late.h"
 
-/* Flags of programs that read options; those of ours do for a while, when fit starts. */
+/* Flags of programs that read TCP options. bufwise sets the first one itself for a while, when fit starts. */
 #define BW_READS_OPTIONS (BPF_SOCK_OPS_PARSE_ALL_HDR_OPT_CB_FLAG | BPF_SOCK_OPS_PARSE_UNKNOWN_HDR_OPT_CB_FLAG)
 
 /* Whether the share is less than the buffer. */

@@ -101,19 +101,22 @@ BW_FN __u64 bw_bound_of(const volatile struct bw_config *c, struct bw_flow *f)
 
 	if (c->send_rule == BW_SEND_KERNEL || c->send_rule == BW_SEND_FIXED || c->published)
 		return BW_NO_LIMIT;
-	/* fit sets no roof beside others, or where no queue causes the delays: the kernel's size is the bound. */
+	/* In the phase Open fit has no roof: other flows share the queue, or the delay is no queue. The kernel's size applies. */
 	if (c->send_rule == BW_SEND_FIT && f->fit.phase == BW_FIT_OPEN && f->fit.hold)
 		return bw_bound_usual(&x);
 	x.app_limited = bw_application_limits(&s);
 	bound = bw_bound_observe(&f->bound, &x);
-	/* BBR takes a sender that waits for its buffer for one without data, and goes on with its start: no less than the kernel gives. */
+	/*
+	 * BBR takes a sender that waits for buffer space for one without data, and does not end its startup. So the buffer gets
+	 * at least what the kernel would give.
+	 */
 	return f->congestion_control == BW_CC_OTHER ? bw_max(bound, c->usual_send) : bound;
 }
 
-/* Payload that a connection has sent (acknowledged) when it is a newcomer no longer: the shares have counted it by then. */
+/* A connection with this much payload acknowledged is no newcomer any more: the shares count it by then. */
 #define BW_NEWCOMER_BYTES 32768
 
-/* The memory that a connection may hold: by its order, or as all may, or as newcomers may. */
+/* The memory that a connection may hold: the limit of its own order; without an order, the level of newcomers or of all. */
 BW_FN __u64 bw_limit_of(const volatile struct bw_control *all, const struct bw_order *order, const struct bw_flow *f)
 {
 	if (order)
@@ -163,7 +166,7 @@ BW_FN void bw_decide_send(struct bw_send_decision *d, const volatile struct bw_c
 		b.limit = BW_NO_LIMIT;
 		b.pressure = 0;
 	}
-	/* Shares fit into the budget, so half of one is enough. The paper's buffers shrink to the floor. */
+	/* Shares fit into the budget, so pressure shrinks buffers to half a share at most. The paper's shrink to the floor. */
 	b.least = c->published || b.limit == BW_NO_LIMIT ? 0 : b.limit / 2;
 	d->share = b.limit;
 	d->payload = bw_send_target(c->send_rule, c->fixed, &f->abt, &x, &b);
@@ -198,7 +201,7 @@ BW_FN void bw_fit_sample_of(struct bw_fit_sample *x, const struct bw_flow *f, __
 	x->unused = 0;
 }
 
-/* The parts of fit.h, fed from a record: first, the train. */
+/* The first part of fit.h, fed from a record: measures the train. */
 BW_FN void bw_fit_part_watch_train(struct bw_flow *f, __u64 at)
 {
 	struct bw_fit_sample x;
@@ -207,7 +210,7 @@ BW_FN void bw_fit_part_watch_train(struct bw_flow *f, __u64 at)
 	bw_fit_watch(&f->fit, &x);
 }
 
-/* Second, the roof. */
+/* The second part: computes the roof. */
 BW_FN void bw_fit_part_observe(struct bw_flow *f, __u64 at)
 {
 	struct bw_fit_sample x;
@@ -225,13 +228,14 @@ BW_FN void bw_observe_fit(const volatile struct bw_config *c, struct bw_flow *f,
 	bw_fit_part_observe(f, at);
 }
 
-/* fit's start ends after so many segments delivered (or received); with so many received it is no sender. */
+/* fit's start ends after LONGEST_START segments delivered (or received). A sender has received fewer than RECEIVER. */
 #define BW_FIT_LONGEST_START 8192
 #define BW_FIT_RECEIVER 256
 
 /*
- * Whether fit needs a sample at each acknowledgement. An application may choose its congestion control when it has connected, and
- * even sent a little (iperf3 -C does).
+ * Whether fit needs a sample at each acknowledgement. A congestion control other than CUBIC and Reno ends this only after
+ * a train's segments: an application may choose its congestion control after it has connected and sent a little, as
+ * iperf3 -C does.
  */
 BW_FN int bw_is_fit_watching(const struct bw_flow *f)
 {
@@ -253,11 +257,11 @@ BW_FN int bw_is_fit_timing(const volatile struct bw_config *c, const struct bw_f
 #define BW_WINDOW_GROWTH 2
 
 /*
- * The pacing rate, bytes per second, that keeps a connection to its share (payload) and below fit's roof; 0: none. A
- * share at or above ABT's target does not limit the rate, nor does one with room for all that the congestion window lets under
- * way until the next sample: slow start of a paced CUBIC ends later, and overflows the queue (hystart_update()). Under pressure
- * buffers shrink below their shares for a while; the rate does not, or the path would stand idle for memory that this
- * connection does not hold.
+ * The pacing rate, bytes per second, that keeps a connection to its share (payload) and below fit's roof; 0: none. The
+ * share does not limit the rate if it is at or above ABT's target. While the rate still grows, it does not limit the rate
+ * either if it has room for all that the congestion window lets under way until the next sample: paced, CUBIC would leave
+ * slow start later and overflow the queue (hystart_update()). Under pressure buffers shrink below their shares for a
+ * while. The rate does not, or the path would stand idle for memory that this connection does not hold.
  */
 BW_FN __u32 bw_decide_pace(const struct bw_flow *f, __u64 share)
 {
@@ -287,7 +291,7 @@ BW_FN int bw_is_stale(const volatile struct bw_config *c, const volatile struct 
 
 /* ---- Receive side --------------------------------------------------------------------------------------- */
 
-/* The shorter of two times, of which 0 is not known. */
+/* The shorter of two times; 0: not known. */
 BW_FN __u64 bw_shorter(__u64 a, __u64 b)
 {
 	return !a || (b && b < a) ? b : a;

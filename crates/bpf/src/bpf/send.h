@@ -69,8 +69,8 @@ struct bw_send_bounds {
 	/* SABT: the demand; 0: not known. */
 	__u64 demand;
 	/*
-	 * Under pressure no buffer shrinks below this; 0: two segments. A near connection is acknowledged many times until user
-	 * space has seen that the pressure is over.
+	 * Under pressure no buffer shrinks below this; 0: two segments. Without it, a connection with a short round trip would
+	 * shrink too far: many acknowledgements come before user space sees that the pressure is over.
 	 */
 	__u64 least;
 	/* Memory in use exceeds the budget. */

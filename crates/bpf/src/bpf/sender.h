@@ -73,7 +73,7 @@ __noinline __u32 send_rate(__u64 cookie)
 	return f->owned & BW_SEND_LOCK ? f->fit.roof : bw_decide_pace(f, f->share);
 }
 
-/* Gives fit a sample of what was delivered by `at` (us), as bw_observe_fit() in rules.h; returns its roof, bytes per second, 0: none. */
+/* Gives fit a sample of what was delivered by `at` (us), as bw_observe_fit() in rules.h; returns the roof (bytes/s), 0: none. */
 static __u32 observe_fit(const struct bw_flow *f, __u64 cookie, __u64 at)
 {
 	if (f->fit.phase == BW_FIT_START)
@@ -158,8 +158,8 @@ static void on_rtt(struct bpf_sock_ops *ctx)
 }
 
 /*
- * While fit is starting: a sample of what has been delivered so far, and of when TCP processed the acknowledgement that told
- * so. False: fit needs no more of them.
+ * While fit is starting: samples how much was delivered, and when TCP processed the acknowledgement that reported it. Returns
+ * false once fit needs no further sample.
  */
 static bool sample_delivery(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_sock *tp, __u64 cookie)
 {
@@ -172,9 +172,9 @@ static bool sample_delivery(struct bpf_sock_ops *ctx, struct bw_flow *f, struct 
 }
 
 /*
- * Raises the initial window so that a small document is sent in one round trip (Matsuo, section 2.2.2: its size is
- * initial window and send buffer). The size is not known yet, so the threshold stands for it; RFC 6928's window is kept
- * if larger.
+ * Raises the initial window so that a small document is sent in one round trip. Matsuo, section 2.2.2, makes the initial
+ * window and the send buffer as large as the document. Its size is not known yet, so the threshold of small documents stands
+ * in for it. RFC 6928's window is kept if it is larger.
  */
 static void welcome_document(struct bpf_sock_ops *ctx, const struct bw_flow *f)
 {

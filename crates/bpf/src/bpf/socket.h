@@ -51,8 +51,8 @@ static __u32 congestion_control(const struct tcp_sock *tp)
 }
 
 /*
- * The part of a sample that fit needs at each acknowledgement. An application may choose its congestion control when it has
- * connected already.
+ * The part of a sample that fit needs at each acknowledgement. It reads the congestion control each time, because an
+ * application may choose another one after it has connected.
  */
 static void sample_window(struct bw_flow *f, const struct tcp_sock *tp)
 {

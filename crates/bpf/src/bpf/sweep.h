@@ -6,11 +6,12 @@
  * connections that are older than the programs, or silent. An iterator over the TCP sockets of one namespace visits
  * each socket with its lock held; user space runs it every second or two.
  * - Adoption: a connection of a watched cgroup without a record gets one, and its callbacks, unless it belongs to a
- *   nearer program (nearer.h). New connections get theirs late (late.h); the sweep makes it for one that has moved
- *   little and is silent, so that a short connection of a busy server costs no record.
+ *   nearer program (nearer.h). A new connection gets its record late (late.h). If it has moved little, the sweep makes
+ *   the record once the connection is silent, so that a short connection of a busy server costs no record.
  * - Giving back: a connection that has been silent for config.idle, with nothing queued, gets small buffers again. With
  *   its next data they grow by the rules, as those of a new connection.
- * - Presence: swept_at. A record whose connection the last sweep of its namespace did not meet belongs to a closed one.
+ * - Presence: the sweep notes in swept_at when it met a connection. A connection that the last sweep of its namespace did
+ *   not meet is closed.
  *
  * Properties kept: buffers that bufwise did not set, or that the application set, are not touched. The receive buffer
  * keeps room for the offered window, which cannot be taken back. Callback flags of other programs on the socket stay.
@@ -39,8 +40,8 @@ static struct bw_flow *adopt(__u64 cookie, struct tcp_sock *tp, __u64 now)
 }
 
 /*
- * Switches on the callbacks that an adopted connection, or one of earlier programs with other rules, lacks. False where
- * the kernel refuses: before Linux 6.12.
+ * Switches on the callbacks that a connection lacks: an adopted one, or one that earlier programs with other rules had.
+ * Returns false where the kernel refuses this (before Linux 6.12).
  */
 static bool ask_for_callbacks(struct tcp_sock *tp, int wanted)
 {
@@ -50,7 +51,7 @@ static bool ask_for_callbacks(struct tcp_sock *tp, int wanted)
 	       !bpf_setsockopt(tp, SOL_TCP, BW_TCP_CALLBACKS, &flags, sizeof(flags));
 }
 
-/* A new connection whose birth these programs have seen, while no record was due: they have asked for its callbacks. */
+/* Whether these programs saw the connection begin and made no record then; its callbacks, which they asked for, tell. */
 static bool is_newcomer(const struct bw_swept *count, const struct tcp_sock *tp)
 {
 	return config.record_after && count->again && tp->bpf_sock_ops_cb_flags & BPF_SOCK_OPS_RTT_CB_FLAG;
@@ -71,7 +72,7 @@ static struct bw_flow *take_in(struct bw_swept *count, struct sock_common *skc, 
 		f = remember_late(cookie, tp, now);
 		if (!f)
 			return NULL;
-		/* Where there was no room for a record, the callbacks have left the connection to the sweep. */
+		/* If the map had no room for the record before, callbacks take no sample until the connection is woken. */
 		wake(tp);
 		ask_for_callbacks(tp, callbacks_at_start());
 		return f;

@@ -181,22 +181,25 @@ impl UserEngine {
         self.allowance.spend(at, cpu_time() - began);
     }
 
-    /// Returns why sockets of the command stay the kernel's, as far as known; one line each.
+    /// Returns why the kernel goes on sizing some sockets of the command, as far as known; one line each.
     pub fn limits(&self) -> impl Iterator<Item = &str> {
         let buffers =
-            "before Linux 5.14 buffers stay autotuned, for they could not be given back; windows are held";
+            "before Linux 5.14 buffers stay autotuned: they could not be given back; windows are bounded";
         let before = (!self.sets_buffers).then_some(buffers);
         self.finder.refusals().iter().map(String::as_str).chain(before)
     }
 
     /// Gives back every socket that has a setting, in the processes that outlive the command.
     pub fn release_all(&mut self) -> Released {
+        // A process that was started just before the command's end may hold a socket by now.
+        self.finder.list_next();
         self.look_for_sockets(now().0);
         let there = |flow: &FlowState| self.connections.get(&flow.cookie).is_some_and(Watched::is_reached);
         let mut flows = self.flows();
         flows.retain(|flow| there(flow) && flow.is_touched());
         let (finder, connections) = (&mut self.finder, &self.connections);
         let released = release::release_each(flows, Means::Plain, || {
+            finder.list_next();
             let places = finder.search(now().0).places;
             move |flow: &FlowState| {
                 let inode = u64::from(connections.get(&flow.cookie)?.one.inode);
@@ -351,8 +354,8 @@ fn may_be_paced() -> bool {
     !matches!(control.trim(), "cubic" | "reno") || queue.trim() == "fq"
 }
 
-/// Has the calling thread woken up when it wants, not up to 50 us later: segments of a train are some tenths of a millisecond
-/// apart. Where this is refused, trains are timed less well.
+/// Makes the calling thread wake up at the time that it asks for, not up to 50 us later, because segments of a train are
+/// some tenths of a millisecond apart. If the kernel refuses this, trains are timed less precisely.
 fn wake_up_in_time() {
     let _since_linux_2_6_28 = prctl::set_timerslack(1);
 }

@@ -37,13 +37,13 @@ const PART_OF_SEARCHES: u64 = 128;
 /// Largest amount of unused work that is saved, so that the start of many connections at once is not missed.
 const SAVED: u64 = 40_000;
 
-/// Timing of samples around a train: their distance, that at its begin, how long before the train is due they begin, and the
-/// silence after which the train has passed.
+/// Timing of samples around a train, in microseconds: the time between two samples, the same while the train begins, how
+/// long before the train is due they start, and the silence after which the train has passed.
 const FINE: u64 = 200;
 const FINEST: u64 = 100;
 const AHEAD: u64 = 1_000;
 const PASSED: u64 = 1_500;
-/// How long a train's begin lasts.
+/// How long the beginning of a train lasts, in microseconds.
 const BEGIN: u64 = 1_000;
 
 /// Returns the interval that follows a quiet time.

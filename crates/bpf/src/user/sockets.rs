@@ -104,7 +104,7 @@ impl Finder {
                 }),
                 Err(error) if pid == self.own => {
                     self.refuse(format!(
-                        "/proc does not show sockets ({error}): connections stay the kernel's"
+                        "/proc does not show sockets ({error}): the kernel sizes the connections"
                     ));
                 }
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => self.is_kept_out(pid),
@@ -114,6 +114,11 @@ impl Finder {
             }
         }
         Found { places, started, is_complete }
+    }
+
+    /// Has the next search list the processes in any case, so that it misses none.
+    pub(super) fn list_next(&mut self) {
+        (self.list_at, self.list_anyway_at) = (0, 0);
     }
 
     /// Returns a descriptor of the socket at a place.
@@ -177,8 +182,8 @@ impl Finder {
             return;
         };
         self.refuse(format!(
-            "{} is out of reach, for it is setuid, runs as another user, or lets nobody trace it: its connections stay \
-             the kernel's",
+            "{} is out of reach, because it is setuid, runs as another user, or forbids tracing: the kernel sizes its \
+             connections",
             process.name
         ));
     }
@@ -191,11 +196,11 @@ impl Finder {
         let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
         match scope.trim() {
             _ if !reach::may_copy() => self.refuse(format!(
-                "sockets are out of reach ({error}), for pidfd_getfd needs Linux 5.6 and a seccomp profile that allows it: \
-                 connections stay the kernel's"
+                "sockets are out of reach ({error}): pidfd_getfd needs Linux 5.6 and a seccomp profile that allows it; the \
+                 kernel sizes the connections"
             )),
             scope @ ("2" | "3") => self.refuse(format!(
-                "sockets are out of reach while kernel.yama.ptrace_scope is {scope}: connections stay the kernel's"
+                "sockets are out of reach while kernel.yama.ptrace_scope is {scope}: the kernel sizes the connections"
             )),
             _ => self.is_kept_out(pid),
         }
@@ -266,6 +271,22 @@ mod tests {
         let mut own = Finder::of_itself();
         own.list_at = 1_000;
         assert!(own.search(0).is_complete, "no other process counts");
+    }
+
+    #[test]
+    fn a_process_that_was_just_started_is_found_where_none_may_be_missed() {
+        let mut finder = Finder::new();
+        (finder.list_at, finder.list_anyway_at) = (u64::MAX, u64::MAX);
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = child.id().cast_signed();
+        finder.search(0);
+        let before = finder.ours.contains(&pid);
+        finder.list_next();
+        finder.search(0);
+        let after = finder.ours.contains(&pid);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!((before, after), (false, true));
     }
 
     #[test]

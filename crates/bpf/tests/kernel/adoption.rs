@@ -1,4 +1,4 @@
-//! Connections that were there before the programs, and entries of those that are gone.
+//! Connections that are older than the programs, and records of connections that no longer exist.
 
 use std::io::{Read, Write};
 use std::ops::RangeInclusive;
@@ -131,8 +131,8 @@ fn root_what_the_kernel_had_offered_is_taken_after_adoption() {
             connection.flow(&engine).filter(|flow| flow.set_receive_buffer.is_some())
         });
         assert!(flow.set_window.is_some(), "{receive:?}: {flow:?}");
-        // The peer sends half of it at once, before anybody reads: it arrives all the same. (It may take a repetition: how
-        // much memory a window takes that is filled to its end, the kernel does not know beforehand either.)
+        // The peer sends half of the offered window at once, and all of it arrives although nothing is read. (A segment may
+        // have to be repeated: not even the kernel knows in advance how much memory a full window takes.)
         let data = vec![7; offered / 2];
         (&connection.server).write_all(&data).unwrap();
         (&connection.client).read_exact(&mut vec![0; data.len()]).unwrap();
@@ -263,7 +263,7 @@ fn root_user_space_gives_the_buffers_of_silent_connections_back_and_marks_those_
     engine.beat(Shares { level: Some(Bytes(150_000)), ..Shares::default() }).unwrap();
     assert_eq!(engine.sweep(netns.as_fd()).unwrap().adopted, 1);
     let idle = 2 * Config::IDLE_SIZE.0;
-    // Where the peer has offered a wide window the writer's last buffer is larger, and the limit of a share lower.
+    // If the peer has offered a wide window, the writer's last buffer is larger, and the limit of a share lower.
     let share = idle + 1..=150_000;
     let sizes = |engine: &mut Engine, wanted: RangeInclusive<u64>| {
         engine.tend().unwrap();

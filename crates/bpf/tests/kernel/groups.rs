@@ -8,7 +8,7 @@ use nix::sys::stat::fstat;
 
 use crate::support::{Connection, Netns, root};
 
-/// Has bash go by another name from then on.
+/// Start of a bash command that gives bash another name.
 const RENAMED: &str = "printf renamed >/proc/$$/comm &&";
 
 fn asking(change: impl FnOnce(&mut Conditions)) -> Conditions {
@@ -17,7 +17,7 @@ fn asking(change: impl FnOnce(&mut Conditions)) -> Conditions {
     conditions
 }
 
-/// An engine for each group and one for the rest, on the cgroup in this order or the other way round.
+/// Returns an engine for each group and one for the rest, attached to the cgroup in this order, or reversed.
 fn engines(groups: &[Conditions], cgroup: &Cgroup, is_reversed: bool) -> Vec<Engine> {
     let matching = Matching::new(groups).unwrap();
     let load = |number| {
@@ -34,7 +34,7 @@ fn engines(groups: &[Conditions], cgroup: &Cgroup, is_reversed: bool) -> Vec<Eng
     engines
 }
 
-/// Which of the engines have the connection.
+/// Returns which of the engines have the connection.
 fn takers(connection: &Connection, engines: &[Engine]) -> Vec<usize> {
     (0..engines.len()).filter(|number| connection.flow(&engines[*number]).is_some()).collect()
 }
@@ -89,7 +89,7 @@ fn root_existing_connections_are_adopted_by_the_engine_of_their_group_alone() {
     };
     assert_eq!(swept(&mut engines), [0, 1, 0]);
 
-    // Told of its program, the first group has it once the second gives it away.
+    // Once its program is known, the first group takes the connection as soon as the second gives it away.
     for engine in &engines {
         engine.set_program_groups(connection.client.as_fd(), 0b1).unwrap();
     }

@@ -1,6 +1,6 @@
-//! An owner that is killed: its connections go on, and the next start finds what it left.
+//! An owner is killed: its connections go on, and the next start finds the programs and settings that it left behind.
 //!
-//! The owner is this binary once more: the same test, told by the environment which cgroup to take.
+//! The owner is a second process of this test binary: the environment tells it which test to run, on which cgroup.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -31,7 +31,7 @@ fn config() -> Config {
     Config { send: SendRule::Abt, send_cap: Bytes(4 << 20), stale: Micros(300_000), ..Config::default() }
 }
 
-/// The owner's part: beats until it is killed.
+/// Runs as the owner: renews the heartbeat until it is killed.
 fn own(group: &str) -> ! {
     let mut engine = Engine::load(&config()).unwrap();
     let shares = Shares { level: Some(LEVEL), ..Shares::default() };
@@ -103,7 +103,7 @@ fn root_a_killed_owners_connections_go_on_by_cwnd_alone_and_are_inherited() {
     let mut scene =
         Scene::new("leftovers::root_a_killed_owners_connections_go_on_by_cwnd_alone_and_are_inherited");
     scene.send_until("share", |size| size == LEVEL);
-    // Silent, but alive: a stopped process owns what it owns.
+    // The owner is silent, but alive: a stopped process still owns its programs.
     scene.signal(Signal::SIGSTOP);
     let alone = scene.send_until("growth without user space", |size| size > LEVEL.times(2));
     assert!(leftovers(scene.cgroup.as_fd()).unwrap().is_empty(), "{alone}, but its owner lives");

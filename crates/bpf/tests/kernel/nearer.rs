@@ -48,7 +48,7 @@ fn engine_for(size: u64, matching: &Matching) -> Engine {
     Engine::load_for(&config, matching).unwrap()
 }
 
-/// The nearer engine's, sized by it and by nobody else.
+/// Checks that only the nearer engine sizes the connection.
 fn is_the_nearers(connection: &Connection, netns: &Netns, near: &mut Engine, far: &Engine) -> FlowState {
     connection.send(100_000);
     let flow = wait_for("tuned connection", || {
@@ -108,7 +108,7 @@ fn root_connections_from_before_are_left_to_a_nearer_engine_that_lives() {
     }
     let (netns, group, connection, mut near, far) = with_a_connection_from_before();
     is_the_nearers(&connection, &netns, &mut near, &far);
-    // From below it is the other way round: what is above does not count.
+    // Engines on cgroups above another one do not count as others to it.
     let mut nearest = engine(60_000);
     drop(near);
     nearest.attach(group.inner.as_fd()).unwrap();

@@ -36,7 +36,7 @@ fn root_released_connections_are_unlocked_and_grow_by_autotuning_again() {
     assert_eq!(options::buffer_lock(client).unwrap(), BufferLock { send: true, receive: true });
     assert_eq!(options::send_buffer(client).unwrap(), SIZE.times(2));
     assert_eq!(options::window_clamp(client).unwrap(), SIZE);
-    // No sweep has told the socket's inode: it is found all the same.
+    // No sweep has noted the socket's inode: the socket is found all the same.
     let released = engine.release_all().unwrap();
     assert_eq!(released, Released { released: 1, ..Released::default() });
     assert_eq!(options::buffer_lock(client).unwrap(), BufferLock::default());
@@ -67,14 +67,14 @@ fn root_a_connection_that_was_fast_gets_room_for_what_it_used_to_receive() {
     });
     let mut engine = engine_on(&fixed(), &cgroup);
     assert_eq!(engine.sweep(netns.as_fd()).unwrap().adopted, 1);
-    // It is beyond what the programs may set, so it is kept by a request first.
+    // The size is beyond what the programs may set, so a request keeps it at first.
     wait_for("shrinking of the receive buffer", || {
         connection.receive(2_000_000);
         connection.grant_receive_buffer(&mut engine);
         (options::receive_buffer(client).unwrap() == SIZE.times(2)).then_some(())
     });
     assert_eq!(engine.release_all().unwrap().released, 1);
-    // Autotuning waits for more in a round trip than ever before: the window must let it come.
+    // Autotuning grows the buffer when a round trip brings more than ever before: the window must allow that.
     wait_for("window", || {
         connection.receive(2_000_000);
         let offered = Bytes(options::tcp_info(&connection.server).unwrap().snd_wnd.into());

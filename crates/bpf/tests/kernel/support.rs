@@ -18,15 +18,15 @@ use bufwise_units::Bytes;
 use nix::sched::{CloneFlags, setns, unshare};
 use socket2::SockRef;
 
-/// An event that should happen at once has happened by then, on a busy machine too. `BUFWISE_TEST_PATIENCE` multiplies it: an
-/// emulated machine is slower by far.
+/// Returns how long to wait for an event that should happen at once: long enough for a busy machine.
+/// `BUFWISE_TEST_PATIENCE` multiplies it, for emulated machines, which are far slower.
 pub(crate) fn patience() -> Duration {
     let times = std::env::var("BUFWISE_TEST_PATIENCE").ok().and_then(|times| times.parse().ok());
     Duration::from_secs(10) * times.unwrap_or(1)
 }
 
-/// Held while sockets are made and commands started: to start a command in a cgroup the whole process steps into it,
-/// and what another test made in that moment would belong to the wrong group.
+/// Returns a lock to hold while sockets are made and commands are started. To start a command in a cgroup, the whole
+/// process enters it; a socket that another test makes at that moment would belong to the wrong group.
 pub(crate) fn in_turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
@@ -52,7 +52,7 @@ pub(crate) fn engine_on(config: &Config, group: &impl AsFd) -> Engine {
     engine
 }
 
-/// A network namespace with nothing but its loopback; gone when dropped, and with it what was left in it.
+/// A network namespace that has only its loopback. Dropping this ends the namespace, with all that is left in it.
 pub(crate) struct Netns(File);
 
 impl Netns {

@@ -32,7 +32,7 @@ fn transfer_watched(
     let script = format!(
         "iperf3 -s -1 >/dev/null & until iperf3 -c {host} -n 50M >/dev/null 2>&1; do sleep 0.01; done; wait"
     );
-    // In a namespace of its own, where nobody else has the port; and bounded, should the server not start.
+    // Runs in a namespace of its own, in which the port is free, and with a time limit in case the server does not start.
     let mut shell = Command::new("timeout");
     let mut shell = Netns::new().inside(|| {
         let _turn = in_turn();
@@ -182,7 +182,7 @@ fn root_a_request_for_the_size_that_is_there_is_granted_by_the_lock_and_not_by_t
     let (cgroup, netns) = (Cgroup::create().unwrap(), Netns::new());
     let connection = Connection::open(&cgroup, &netns, "127.0.0.1");
     let client = &connection.client;
-    // As if autotuning had come there.
+    // As if autotuning had reached this size.
     let grown = |memory: u64| {
         options::force_receive_buffer(client, Bytes(memory / 2)).unwrap();
         options::set_buffer_lock(client, BufferLock::default()).unwrap();
@@ -217,7 +217,7 @@ fn root_a_request_for_the_size_that_is_there_is_granted_by_the_lock_and_not_by_t
         connection.receive(10_000);
         connection.grant_receive_buffer(&mut engine)
     });
-    // Ours now, so the rule may shrink it; the kernel doubles what it is told.
+    // The buffer is bufwise's now, so the rule may shrink it; the kernel doubles the value that is set.
     let last = wait_for("the rule's buffer", || {
         let flow = looked_again(&engine);
         Some(flow).filter(|flow| flow.set_receive_buffer == Some(Bytes(120_000)))

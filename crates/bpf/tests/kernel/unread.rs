@@ -1,4 +1,4 @@
-//! Readers that stop: what they leave unread keeps within their share, and nothing of it is dropped.
+//! Readers that stop: their unread data stays within their share, and none of it is dropped.
 
 use std::io::{ErrorKind, Read, Write};
 use std::process::Command;
@@ -42,7 +42,7 @@ impl Scene {
     }
 }
 
-/// Writes until the reader, which reads nothing, offers no more; how much.
+/// Writes until the peer, which reads nothing, offers no window any more; returns the number of bytes written.
 fn fill(connection: &Connection) -> usize {
     let mut written = 0;
     wait_for("a full buffer", || match (&connection.server).write(&[7; 1 << 16]) {
@@ -62,7 +62,7 @@ fn unread(connection: &Connection) -> u64 {
     options::memory(&connection.client).unwrap().rmem_alloc.into()
 }
 
-/// How often this thread's namespace had no room for a segment within the window that a receiver had offered.
+/// Returns how often, in this thread's namespace, a segment within the offered window found no room.
 fn pruned() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/net/netstat").unwrap();
     let mut lines = text.lines().filter_map(|line| line.strip_prefix("TcpExt: "));

@@ -7,7 +7,7 @@ use bufwise_bpf::{Conditions, Config, Engine, MOST_GROUPS, Matching, ReceiveRule
 
 use crate::support::root;
 
-/// Set it to write the file anew; read the diff.
+/// Environment variable that makes the test write the file anew; read the diff then.
 const REWRITE: &str = "BUFWISE_REWRITE_VERIFIER_COSTS";
 const HEAD: &str = "\
 # Instructions that the kernel's verifier went through before it took each program, by the rules it was loaded
@@ -26,7 +26,7 @@ const RULES: [(&str, SendRule, ReceiveRule); 8] = [
     ("abt,sobas", SendRule::Abt, ReceiveRule::Sobas),
 ];
 
-/// As many groups, peers, ports and programs as there may be.
+/// Returns a table with as many groups, peers, ports and programs as it can hold.
 fn full_table() -> Matching {
     let group = |number: usize| Conditions {
         cgroup: (number == 0).then(|| "a".parse().unwrap()),

@@ -40,7 +40,7 @@ fn version() -> Point {
     match kernel_version() {
         Some(version) if version >= FIRST => Point::ok("kernel", found),
         Some(_) => {
-            Point::limited("kernel", found, "bufwise is tried on Linux 5.10 and newer: see the lines below")
+            Point::limited("kernel", found, "bufwise is tested on Linux 5.10 and newer: see the lines below")
         }
         None => Point::limited("kernel", "its version cannot be read", "mount /proc"),
     }
@@ -139,7 +139,7 @@ fn tun() -> Point {
         Err(error) => Point::limited(
             "TUN, for the lab",
             format!("{path}: {error}"),
-            "run as root with the module tun loaded; run and daemon do without",
+            "run as root with the module tun loaded; run and daemon do not need it",
         ),
     }
 }
@@ -153,7 +153,7 @@ fn iperf3() -> Point {
         None => Point::limited(
             "iperf3, for the lab",
             "not installed",
-            "install iperf3; run and daemon do without",
+            "install iperf3; run and daemon do not need it",
         ),
     }
 }

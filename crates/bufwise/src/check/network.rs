@@ -120,7 +120,7 @@ fn tcp_memory() -> Point {
         (Some(pressure), Some(most)) => {
             Point::ok(name, format!("pressure from {}, at most {} (tcp_mem)", size(pressure), size(most)))
         }
-        _ => Point::ok(name, "tcp_mem shows in the first network namespace alone"),
+        _ => Point::ok(name, "tcp_mem is visible only in the first network namespace"),
     }
 }
 

@@ -31,17 +31,17 @@ fn cgroup() -> (Point, Option<Cgroup>) {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     let place = mounts.lines().find(|line| line.split(' ').nth(2) == Some("cgroup2"));
     let place = place.and_then(|line| line.split(' ').nth(1)).map_or_else(
-        || "not mounted; a private mount serves".to_owned(),
+        || "not mounted; bufwise mounts it for itself".to_owned(),
         |place| format!("mounted at {place}"),
     );
     match Cgroup::create() {
         Ok(group) if container::has_cgroups_of_its_own() => {
-            let found = format!("{place}; of this container alone");
+            let found = format!("{place}; only this container's cgroups");
             let advice =
-                format!("for the daemon, {}: the host's cgroups are out of its reach", container::ADVICE);
+                format!("for the daemon, {}: it cannot reach the cgroups of the host", container::ADVICE);
             (Point::limited(name, found, &advice).needed(), Some(group))
         }
-        Ok(group) => (Point::ok(name, format!("{place}; a group could be made")).needed(), Some(group)),
+        Ok(group) => (Point::ok(name, format!("{place}; a cgroup can be made")).needed(), Some(group)),
         Err(error) => {
             let advice =
                 "run as root on a kernel with cgroup v2; in a container, let it have a cgroup of its own";
@@ -75,14 +75,14 @@ fn programs() -> (Point, Option<Engine>) {
 fn attached(group: Option<Cgroup>, engine: Option<Engine>) -> Point {
     let name = "programs attach";
     let (Some(group), Some(mut engine)) = (group, engine) else {
-        return Point::missing(name, "not tried", "what the two lines above say comes first").needed();
+        return Point::missing(name, "not tried", "do first what the two lines above say").needed();
     };
     let point = match engine.attach(group.as_fd()) {
         Ok(()) => Point::ok(name, "to a group of processes, and off it again").needed(),
         Err(error) => Point::missing(
             name,
             error,
-            "a program on a group above allows no other: bpftool cgroup tree shows whose it is",
+            "a program on a cgroup above allows no other program: bpftool cgroup tree shows it",
         )
         .needed(),
     };
@@ -99,12 +99,12 @@ const SETS_CLAMPS: (u32, u32) = (5, 11);
 fn existing_connections(engine: &mut Engine) -> Point {
     let name = "existing connections";
     if let Err(error) = engine.load_sweep() {
-        return Point::limited(name, error, "connections made from now on are tuned all the same");
+        return Point::limited(name, error, "new connections are tuned nevertheless");
     }
     let limit = match engine.adoption_limit() {
         Some(limit) => limit.to_owned(),
         None if !sweeps_switch_callbacks_on() => {
-            "sized from user space, five times a second: an iterator may not switch their callbacks on"
+            "sized from user space, five times a second: an iterator cannot switch their callbacks on"
                 .to_owned()
         }
         None => return Point::ok(name, "adopted by an iterator, sized once per round trip"),
@@ -118,10 +118,10 @@ fn clamps() -> Point {
     match kernel_version() {
         Some(version) if version < SETS_CLAMPS => Point::limited(
             name,
-            "a program may not hold them (TCP_WINDOW_CLAMP): user space does, some milliseconds later",
+            "a program cannot limit them (TCP_WINDOW_CLAMP): user space does, some milliseconds later",
             "use Linux 5.11 or newer",
         ),
-        _ => Point::ok(name, "held by the programs (TCP_WINDOW_CLAMP)"),
+        _ => Point::ok(name, "limited by the programs (TCP_WINDOW_CLAMP)"),
     }
 }
 
@@ -139,12 +139,12 @@ fn what_users_get(reaches: bool, scope: &str, gives_back: bool) -> Point {
     match scope {
         _ if !reaches => Point::missing(
             USER_SPACE,
-            "no sockets are in reach, so that it only reports",
+            "it can reach no sockets, so it only reports",
             "allow pidfd_open and pidfd_getfd (Linux 5.6, seccomp)",
         ),
         "2" | "3" => Point::missing(
             USER_SPACE,
-            format!("kernel.yama.ptrace_scope is {scope}: no sockets are in reach, so that it only reports"),
+            format!("kernel.yama.ptrace_scope is {scope}: it can reach no sockets, so it only reports"),
             "run as root, or set kernel.yama.ptrace_scope to 1",
         ),
         _ if !gives_back => Point::limited(
@@ -194,12 +194,12 @@ fn diagnostics() -> Point {
         Err(error) => Point::limited(
             name,
             error,
-            "modprobe tcp_diag; without it ls and explain do not work, nor is it told what limits a connection",
+            "modprobe tcp_diag; without it ls and explain do not work, and run cannot say what limits a connection",
         ),
     }
 }
 
-/// Fetches an own socket in the way in which other processes' sockets are fetched.
+/// Fetches a socket of this process in the same way as those of other processes.
 fn descriptors() -> Point {
     let name = "sockets in reach";
     let own = std::process::id().cast_signed();

@@ -1,7 +1,7 @@
 //! Restricts the system calls of a listening server, by seccomp(2).
 //!
 //! Problem: a mistake in the handling of a peer's input must not reach parts of the kernel that transfers never need.
-//! Ours: a call that is not listed fails with ENOSYS, as on a kernel that lacks it. So the filter never kills the
+//! Solution: a call that is not listed fails with ENOSYS, as on a kernel that lacks it. So the filter never kills the
 //! process, and a C library that is newer than the list falls back to an older call if it has one.
 //! Properties: no program is run and no process is made, no memory becomes executable, and only IP sockets are made.
 //! The filter applies to the calling thread and the threads that it starts, which can gain no privilege either.

@@ -17,28 +17,31 @@ const GENERATIONS: usize = 64;
 pub(super) struct ByRun {
     /// Its policies; `None` if its command line cannot be read.
     pub(super) choice: Option<Choice>,
+    /// Whether its engine is the one in user space.
+    pub(super) without_root: bool,
 }
 
 /// Finds the `bufwise run` above a process.
 pub(super) fn find(pid: i32) -> Option<ByRun> {
+    let cgroup = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+    let with_group = of_cgroup(&cgroup);
     let mut ancestor = pid;
     for _ in 0..GENERATIONS {
         let Some(parent) = parent(ancestor).filter(|parent| *parent > 0) else { break };
         let command = fs::read(format!("/proc/{parent}/cmdline")).unwrap_or_default();
         if is_bufwise(parent)
-            && let Some(found) = of_command(&command)
+            && let Some(choice) = of_command(&command)
         {
-            return Some(found);
+            return Some(ByRun { choice, without_root: with_group.is_none() });
         }
         ancestor = parent;
     }
-    let cgroup = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
-    of_cgroup(&cgroup)
+    with_group
 }
 
 /// Finds the `bufwise run` that a cgroup was made for, by its path.
 pub(super) fn of_cgroup(path: &str) -> Option<ByRun> {
-    path.contains(GROUP).then_some(ByRun { choice: None })
+    path.contains(GROUP).then_some(ByRun { choice: None, without_root: false })
 }
 
 fn is_bufwise(pid: i32) -> bool {
@@ -50,8 +53,8 @@ fn parent(pid: i32) -> Option<i32> {
     status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()
 }
 
-/// Reads a command line, whose words end in zeros.
-fn of_command(command: &[u8]) -> Option<ByRun> {
+/// Reads the policies in a command line, whose words end in zeros; `None`: it is not that of a `bufwise run`.
+fn of_command(command: &[u8]) -> Option<Option<Choice>> {
     let command = String::from_utf8_lossy(command);
     let mut words = command.split('\0').skip(1);
     if words.next() != Some("run") {
@@ -64,7 +67,7 @@ fn of_command(command: &[u8]) -> Option<ByRun> {
             choice = Choice::parse_for_run(policy).ok();
         }
     }
-    Some(ByRun { choice })
+    Some(choice)
 }
 
 #[cfg(test)]
@@ -73,7 +76,7 @@ mod tests {
 
     #[test]
     fn the_policy_stands_before_the_command() {
-        let policy = |command: &str| of_command(command.replace(' ', "\0").as_bytes()).map(|run| run.choice);
+        let policy = |command: &str| of_command(command.replace(' ', "\0").as_bytes());
         assert_eq!(policy("bufwise run --policy fit -- curl --policy x"), Some("fit".parse().ok()));
         assert_eq!(
             policy("bufwise run --engine user --policy=kernel,fit -- a"),

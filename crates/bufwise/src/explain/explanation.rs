@@ -3,6 +3,7 @@
 use bufwise_host::history::Kept;
 use bufwise_host::judge::{Case, Direction, Limited, Outlook, Roof, Sizer};
 use bufwise_host::view::{ConnectionView, PolicyNames};
+use bufwise_socket::options::BufferLock;
 use serde::Serialize;
 
 use super::by_run::{self, ByRun};
@@ -27,6 +28,12 @@ pub(crate) struct Explanation {
     pub(super) moving: Option<f64>,
     /// Whether a `bufwise run` tunes it.
     pub(super) tuned_by_run: bool,
+    /// That `bufwise run`.
+    #[serde(skip)]
+    pub(super) by_run: Option<ByRun>,
+    /// Which buffers were set explicitly; `None` if the socket cannot be reached.
+    #[serde(skip)]
+    pub(super) locked: Option<BufferLock>,
     /// Its other end, if that is on this host.
     pub(super) other_end: Option<OtherEnd>,
     pub(super) sentences: Vec<String>,
@@ -56,12 +63,15 @@ impl Explanation {
         }
         // The other end shows a slow reader: acknowledgements wait for it, which looks like a queue to the sender.
         let queue_s = queue_s.filter(|_| view.limited.is_none_or(|limited| limited.reader < READS_SLOWLY));
-        let case = Case { queue_s, repeated_now: Some(repeated_now), memory_short, ..case(&view, by_run) };
+        let case = case(&view, by_run, locked);
+        let case = Case { queue_s, repeated_now: Some(repeated_now), memory_short, ..case };
         let mut explanation = Self {
             loss: case.loss(),
             queueing_delay_s: queue_s,
             moving,
             tuned_by_run: by_run.is_some(),
+            by_run,
+            locked,
             other_end: other,
             sentences: Vec::new(),
             advice: case.advice(),
@@ -129,13 +139,21 @@ fn hear_reader(limited: &mut Limited, other: Option<&OtherEnd>) {
     }
 }
 
-fn case(view: &ConnectionView, by_run: Option<ByRun>) -> Case {
+/// Returns whether a `bufwise run` without root sizes the connection and has left its send buffer to the kernel, because
+/// its size exceeds the host's maxima or no share binds.
+fn is_left(by_run: Option<ByRun>, locked: Option<BufferLock>) -> bool {
+    by_run.is_some_and(|run| run.without_root) && locked.is_some_and(|lock| !lock.send)
+}
+
+fn case(view: &ConnectionView, by_run: Option<ByRun>, locked: Option<BufferLock>) -> Case {
     let of_run = by_run.and_then(|run| run.choice).map(PolicyNames::from);
     let policy = view.policy.as_ref().or(of_run.as_ref());
     let is_quiet = |name: &str| matches!(name, "sobas" | "fit");
     let sizer = |by_application: Option<bool>, by_bufwise: bool, policy: Option<&str>| {
         if by_application == Some(true) {
             Sizer::Application
+        } else if by_run.is_some() && policy == Some("kernel") {
+            Sizer::Kernel
         } else if by_run.is_some() || by_bufwise {
             if policy.is_some_and(is_quiet) { Sizer::Sobas } else { Sizer::Policy }
         } else {
@@ -147,14 +165,18 @@ fn case(view: &ConnectionView, by_run: Option<ByRun>) -> Case {
     let is_fit =
         |name: fn(&PolicyNames) -> &String| is_tuned && policy.is_some_and(|policy| name(policy) == "fit");
     let (fit_sends, fit_receives) = (is_fit(|policy| &policy.send), is_fit(|policy| &policy.receive));
+    let send = sizer(
+        view.application_set_send_buffer,
+        tuned.send_buffer_bytes.is_some(),
+        policy.map(|policy| policy.send.as_str()),
+    );
     Case {
         direction: view.direction,
         limited: view.limited,
-        send: sizer(
-            view.application_set_send_buffer,
-            tuned.send_buffer_bytes.is_some(),
-            policy.map(|policy| policy.send.as_str()),
-        ),
+        send: match send {
+            Sizer::Sobas | Sizer::Policy if is_left(by_run, locked) => Sizer::Unprivileged,
+            send => send,
+        },
         receive: sizer(
             view.application_set_receive_buffer,
             tuned.receive_window_bytes.is_some() || tuned.receive_buffer_bytes.is_some(),
@@ -177,5 +199,34 @@ fn case(view: &ConnectionView, by_run: Option<ByRun>) -> Case {
             Direction::Receive => fit_receives,
         },
         memory_short: false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ls::tests::connection_view;
+    use bufwise_host::judge::Cause;
+
+    #[test]
+    fn without_root_a_send_buffer_that_is_left_to_the_kernel_meets_the_hosts_maxima() {
+        let explained = |policy: &str, without_root, set| {
+            let view = ConnectionView { limited: Some(Limited::by(Cause::SendBuffer)), ..connection_view() };
+            let locked = Some(BufferLock { send: set, receive: false });
+            let by_run = Some(ByRun { choice: policy.parse().ok(), without_root });
+            let watched = Watched { view, locked, by_run, queue_s: None, moving: None, repeated_now: 0 };
+            Explanation::new(watched, None, None, false)
+        };
+        let left = explained("abt,sobas", true, false);
+        assert!(left.advice.ends_with("or raise tcp_wmem."), "{}", left.advice);
+        let setter = "(left to the kernel by `bufwise run` without root)";
+        assert!(left.sentences.iter().any(|one| one.contains(setter)), "{:?}", left.sentences);
+        for (without_root, set) in [(true, true), (false, false)] {
+            let sized = explained("abt,sobas", without_root, set);
+            assert!(sized.advice.contains("--memory"), "{}", sized.advice);
+            assert!(!sized.sentences.concat().contains("left to the kernel"), "{:?}", sized.sentences);
+        }
+        let unsized_side = explained("kernel,fit", true, false);
+        assert!(unsized_side.advice.contains("--policy abt"), "{}", unsized_side.advice);
     }
 }

@@ -2,6 +2,7 @@
 
 use bufwise_host::judge::Direction;
 use bufwise_host::view::ConnectionView;
+use bufwise_socket::options::BufferLock;
 
 use super::explanation::Explanation;
 use crate::figures::{rate, size, time};
@@ -33,7 +34,7 @@ pub(super) fn of(one: &Explanation) -> Vec<String> {
 
 fn limit_sentence(view: &ConnectionView) -> String {
     view.limited.map_or_else(
-        || "It ended before it could be told what limits it.".to_owned(),
+        || "It ended before its limit was known.".to_owned(),
         |limited| format!("Limited by {limited} of the time watched."),
     )
 }
@@ -95,7 +96,7 @@ fn send_buffer_sentence(one: &Explanation) -> Option<String> {
     let view = &one.view;
     let (limit, need) = (view.send_buffer_bytes, view.send_need_bytes);
     let set = view.tuned.and_then(|tuned| tuned.send_buffer_bytes);
-    let setter = setter(one, view.application_set_send_buffer, set);
+    let setter = setter(one, view.application_set_send_buffer, set, |lock| lock.send);
     let matters = view.direction == Direction::Send || need > limit;
     matters.then(|| buffer_sentence("send", limit, view.send_queued_bytes, need, &setter))
 }
@@ -104,15 +105,28 @@ fn receive_buffer_sentence(one: &Explanation) -> Option<String> {
     let view = &one.view;
     let (limit, need) = (view.receive_buffer_bytes, view.receive_need_bytes);
     let set = view.tuned.and_then(|tuned| tuned.receive_buffer_bytes.or(tuned.receive_window_bytes));
-    let setter = setter(one, view.application_set_receive_buffer, set);
+    let setter = setter(one, view.application_set_receive_buffer, set, |lock| lock.receive);
     let matters = view.direction == Direction::Receive || need > limit;
     matters.then(|| buffer_sentence("receive", limit, view.receive_queued_bytes, need, &setter))
 }
 
-/// States whether the program, bufwise or the kernel set a buffer.
-fn setter(one: &Explanation, by_application: Option<bool>, by_bufwise: Option<u64>) -> String {
+/// States whether the program, bufwise or the kernel set a buffer; `is_set` reads it from the socket's locks.
+fn setter(
+    one: &Explanation,
+    by_application: Option<bool>,
+    by_bufwise: Option<u64>,
+    is_set: fn(BufferLock) -> bool,
+) -> String {
+    if let Some(run) = one.by_run {
+        let is_left = one.locked.is_some_and(|lock| !is_set(lock));
+        return match run.without_root {
+            true if is_left => "left to the kernel by `bufwise run` without root",
+            true => "sized by `bufwise run` without root, which reports at the command's end",
+            false => "sized by `bufwise run`, which reports at the command's end",
+        }
+        .to_owned();
+    }
     match (by_application, by_bufwise) {
-        _ if one.tuned_by_run => "sized by `bufwise run`, which reports at the command's end".to_owned(),
         (Some(true), _) => "set by the program itself".to_owned(),
         (_, Some(_)) => "set by bufwise".to_owned(),
         (Some(false), None) => "sized by the kernel".to_owned(),

@@ -78,22 +78,23 @@ pub(super) fn duration(seconds: u32) -> String {
 
 /// Run experiments over emulated paths with the real kernel, and judge the medians by targets
 ///
-/// Exit status: 1 if a target was missed, or was not measured because no run was valid. Runs in which the emulator was not given the
-/// processor are made again up to twice, and marked with * if that does not help.
+/// Exit status: 1 if a target was missed, or was not measured because no run was valid. Runs in which the emulator did not get
+/// the processor in time are repeated up to twice, and marked with * if they stay invalid.
 ///
-/// A paper's figures stand beside: reproduced, partly, not reproduced, no longer true (it rests on kernels as they were), or none
-/// where no run was valid. This verdict is no target, and does not change the exit status.
+/// The report also compares the results with the figures of the paper. The verdict on a figure is reproduced, partly, not
+/// reproduced, no longer true (the figure depends on the kernels of its time), or none if no run was valid. It does not change
+/// the exit status.
 ///
-/// Before the first run the emulator is judged for some six seconds, by a few rows of `bufwise lab check`. If it fails, a warning
-/// says so, and the experiments run all the same.
+/// Before the first run, a few rows of `bufwise lab check` judge the emulator; that takes about six seconds. If it fails, a warning
+/// says so, and the experiments run nevertheless.
 ///
 /// A file FILE.toml describes an experiment of your own (`bufwise lab show ID` prints one); its expectations are targets.
 ///
-/// Six surveys run only by name: fit-grid, fit-harm, pair-harm, sobas-queues, head-to-head (hours) and probe-grid (half an hour). With
-/// --out they keep every run in DIR/ID, and the same command continues where it was stopped. An invalid run never counts in them, and
-/// a case without enough valid ones is not measured.
+/// Six surveys run only by name: fit-grid, fit-harm, pair-harm, sobas-queues, head-to-head (hours) and probe-grid (half an hour).
+/// With --out they keep every run in DIR/ID, and the same command continues where it was stopped. An invalid run never counts in
+/// them, and a case without enough valid ones is not measured.
 ///
-/// --budget is checked before each experiment begins; runs that are made again may exceed it.
+/// --budget is checked before each experiment begins; repetitions of invalid runs may exceed it.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example: bufwise lab run expert-500 drs-fig4 --out results && bufwise lab report results"
@@ -105,7 +106,7 @@ pub(crate) struct RunArgs {
     /// Run every experiment except the surveys
     #[arg(long)]
     all: bool,
-    /// One repetition of shorter runs, and fewer cases
+    /// The short form: one repetition of shorter runs, and fewer cases
     #[arg(long)]
     quick: bool,
     /// Repetitions of every run; default 5; in a survey 3, and 5 in its corners; with --quick 1
@@ -122,7 +123,7 @@ pub(crate) struct RunArgs {
     /// over time into samples/ID.json; surveys continue from what they find there
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Skip experiments that --out DIR has already, whole and in this form; their results count as if run now
+    /// Skip experiments whose whole results, in the same form, are in --out DIR already; these count as if measured now
     #[arg(long, requires = "out")]
     resume: bool,
     /// Write everything into this file; - for standard output
@@ -222,7 +223,7 @@ impl RunArgs {
         }
         let (files, ids): (Vec<&String>, Vec<&String>) = self.ids.iter().partition(|id| file::is_file(id));
         let mut experiments = named(&ids)?;
-        // A name that this machine lacks must not end the call after minutes.
+        // A congestion control or setting that this machine lacks must be found now, not after minutes of runs.
         let policies = file::POLICIES.on_this_machine();
         let own = files.iter().map(|path| file::read(Path::new(path), &policies));
         let own = own.collect::<Result<Vec<_>, _>>()?;
@@ -264,8 +265,8 @@ struct Chosen {
     files: HashMap<&'static str, String>,
 }
 
-/// Judges the emulator before the first run, and prints the outcome in a line; `None`: a program of the check failed, which
-/// the experiments may not need.
+/// Judges the emulator before the first run, and prints the outcome in a line. `None`: a program of the check failed; the
+/// experiments may not need it.
 fn judge_emulator() -> Result<Option<CheckReport>, Failure> {
     match check::before_runs() {
         Ok(report) => {
@@ -309,22 +310,22 @@ pub(super) fn named(ids: &[&String]) -> Result<Vec<Experiment>, Failure> {
 /// Serves or fetches documents on a laboratory host.
 #[derive(Debug, Args)]
 pub(crate) struct DocumentArgs {
-    /// Answer every request with one of so many bytes
+    /// Answer every request with a document of this many bytes; several sizes are equally likely
     #[arg(long, value_name = "BYTES", value_delimiter = ',', required_unless_present_any = ["fetch", "request_for"], conflicts_with = "fetch")]
     serve: Vec<u64>,
-    /// Fetch so many, and print their response times as JSON
+    /// Fetch this many documents, and print their response times as JSON
     #[arg(long, value_name = "COUNT", requires = "host")]
     fetch: Option<u32>,
-    /// Fetch one every 50 ms at most for so many seconds, and print their times, connections included, as JSON
+    /// For this many seconds fetch a document every 50 ms at most; print the times, connection setup included, as JSON
     #[arg(long, value_name = "SECONDS", requires = "host", conflicts_with_all = ["fetch", "serve"])]
     request_for: Option<u32>,
-    /// Ask a web server for one of its files each time; they are named by these sizes
+    /// Fetch the files of a web server, which have these sizes as their names
     #[arg(long, value_name = "BYTES", value_delimiter = ',', requires = "host", conflicts_with = "serve")]
     web: Vec<u64>,
-    /// The server
+    /// Address of the server
     #[arg(long, value_name = "ADDR")]
     host: Option<IpAddr>,
-    /// Its port
+    /// Port of the server
     #[arg(long)]
     port: u16,
 }

@@ -64,8 +64,12 @@ fn bar(side: &Side, cells: usize) -> String {
 
 /// Returns the values of one direction as text.
 pub(crate) fn text(side: &Side) -> String {
+    let outside = match side.outside_bytes {
+        0 => String::new(),
+        bytes => format!("; outside the budget {} in buffers that programs have set", size(bytes)),
+    };
     format!(
-        "{} held of {}, {} reserved, {} allowed",
+        "{} held of {}, {} reserved, {} allowed{outside}",
         size(side.held_bytes),
         size(side.budget_bytes),
         size(side.reserved_bytes()),
@@ -151,6 +155,7 @@ pub(crate) mod tests {
                 reserved_newcomers_bytes: 3_200_000,
                 reserved_idle_bytes: 800_000,
                 idle_connections: 7,
+                outside_bytes: 0,
             },
             receive: Side { budget_bytes: 32_000_000, ..Side::default() },
             pressure: Vec::new(),
@@ -179,6 +184,9 @@ pub(crate) mod tests {
         };
         assert_eq!((of(250, 9), of(50, 900)), ("##########".to_owned(), "#####=====".to_owned()));
         assert_eq!(bar(&Side::default(), 4), "----", "without a budget");
+        let outside = Side { outside_bytes: 3_000_000, ..budget().receive };
+        let told = "0 B allowed; outside the budget 3.00 MB in buffers that programs have set";
+        assert!(text(&outside).ends_with(told), "{}", text(&outside));
     }
 
     #[test]

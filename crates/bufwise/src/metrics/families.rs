@@ -55,7 +55,7 @@ pub(super) fn families(snapshot: &Snapshot) -> Vec<Family> {
 type Figure = (&'static str, &'static str, fn(&Group) -> f64);
 const FIGURES: [Figure; 4] = [
     ("connections", "Open connections, sized by the daemon or not.", |one| one.connections as f64),
-    ("goodput_bytes_per_second", "Payload that they move, since the figures before.", |one| {
+    ("goodput_bytes_per_second", "Payload that they moved since the previous figures.", |one| {
         one.goodput_bps as f64 / 8.0
     }),
     ("memory_held_bytes", "Content of their queues.", |one| one.held_bytes as f64),
@@ -92,7 +92,7 @@ impl Page {
     fn connections(&mut self, snapshot: &Snapshot) {
         let name = "bufwise_connections";
         let help =
-            "Open connections; policy none: not sized by this daemon; limited_by since the figures before.";
+            "Open connections; policy none: not sized by this daemon; limited_by: since the last figures.";
         let rows = snapshot.connections.iter().map(|row| {
             let labels = [
                 ("direction", direction(row.direction)),
@@ -102,7 +102,7 @@ impl Page {
             point(&labels, row.count as f64)
         });
         self.gauges(name, help, rows.collect());
-        let queued = "Tuned connections in whose figures a queue on the path is evident.";
+        let queued = "Tuned connections whose round trips show a queue on the path.";
         self.gauge("bufwise_queued_connections", queued, snapshot.queued_connections as f64);
         let untuned = "Connections beyond max-connections, which the kernel sizes.";
         self.gauge("bufwise_untuned_connections", untuned, snapshot.untuned_connections as f64);
@@ -184,7 +184,7 @@ impl Page {
             ("bound", counts.refused_bounds),
             ("reload", counts.failed_reloads),
         ];
-        let help = "Sizes, sweeps and bounds that the kernel refused, configurations that were not taken in.";
+        let help = "Sizes, sweeps and bounds that the kernel refused, configurations that were not loaded.";
         self.counters("bufwise_errors", help, kinds(&errors));
         if let Some(cost) = engine {
             let help = "Time spent in the programs in the kernel (kernel.bpf_stats_enabled).";

@@ -100,7 +100,7 @@ fn post(endpoint: &Endpoint, body: &str) -> Result<()> {
     stream
         .write_all(head.as_bytes())
         .and_then(|()| stream.write_all(body.as_bytes()))
-        .context("it takes nothing")?;
+        .context("it does not accept the request")?;
     let mut answer = Vec::new();
     let read = stream.take(MAX_ANSWER).read_to_end(&mut answer);
     // A receiver that keeps the connection open has still answered.
@@ -225,7 +225,7 @@ impl Failures {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::TcpListener;
+    use std::net::{SocketAddr, TcpListener};
 
     /// Starts a receiver that answers one request with `answer`; returns its endpoint, and a thread that returns the
     /// request.
@@ -273,7 +273,10 @@ mod tests {
             assert!(error.contains(words), "{error}");
             served.join().unwrap();
         }
-        let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        // Bound and not listening: no other test gets the port.
+        let silent = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        silent.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+        let nobody = silent.local_addr().unwrap().as_socket().unwrap();
         let error = post(&format!("http://{nobody}").parse().unwrap(), "{}").unwrap_err();
         assert!(error.to_string().contains("cannot be reached"), "{error}");
     }

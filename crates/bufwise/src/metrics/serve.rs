@@ -77,7 +77,7 @@ fn answer(asker: &Asker, request: Result<Request, Status>) -> Vec<u8> {
             }
             Err(error) => message::refusal(Status::Unavailable, "", &error.to_string()),
         },
-        Err(status) => message::refusal(status, "", "GET /metrics is all there is here"),
+        Err(status) => message::refusal(status, "", "this server has only GET /metrics"),
     }
 }
 

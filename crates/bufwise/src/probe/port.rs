@@ -1,8 +1,8 @@
 //! Measures against any TCP port: round trips by connecting, and the capacity as far as the first answer shows it.
 //!
-//! A foreign server sends no trains on request. But what it sends first, unasked or in answer to a public request (a
-//! page over clear text, its certificates), leaves it back to back, so that the spacing of its segments is that of the
-//! tight link, unless it paces them.
+//! Servers of other programs send no packet trains. But the first bytes that they send, unasked or in answer to a request
+//! that anybody may make (for a page over clear text, or for the certificates), leave them back to back, unless they pace.
+//! The tight link then spaces the segments, and their spacing shows its capacity.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -132,7 +132,7 @@ fn remark(flights: &[(FirstFlight, u32)], asked: Asked, capacity: Option<Figure>
     let longest = flights.iter().map(|(flight, _)| flight).max_by_key(|flight| flight.arrivals());
     let (bytes, arrivals) = longest.map_or((0, 0), |flight| (flight.bytes().0, flight.arrivals()));
     let what = match asked {
-        Asked::Nothing => "what the server says first",
+        Asked::Nothing => "the server's greeting",
         Asked::Page => "its answer to GET /",
         Asked::Certificates => "its answer to a TLS ClientHello",
     };

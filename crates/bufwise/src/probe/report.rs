@@ -151,7 +151,7 @@ impl Report {
         }
     }
 
-    /// Returns for how long this measurement alone occupied the tight link, on the way on which that was longer.
+    /// Returns how long the packets of this measurement occupied the tight link, in the direction in which that took longer.
     pub(super) fn load(&self) -> Duration {
         let ways = [(&self.here, self.received_bytes), (&self.there, self.sent_bytes)];
         let seconds = ways.into_iter().filter_map(|(way, bytes)| {
@@ -233,7 +233,7 @@ impl Report {
                 "Advice: each 100 Mbit/s over this round trip need a buffer of {} at both ends.",
                 size(buffers::need(product(100_000_000, found.least_s)))
             ),
-            (false, _, None) => "Advice: none, for want of figures.".to_owned(),
+            (false, _, None) => "Advice: none, because figures are missing.".to_owned(),
         }
     }
 }

@@ -87,7 +87,7 @@ fn in_the_kernel(plan: &Plan) -> Result<Chosen> {
             let lines = cleared.done.iter().chain(&cleared.failed);
             lines.map(|line| format!("left by a killed bufwise: {line}")).collect()
         }
-        Err(error) => vec![format!("what a killed bufwise may have left stays: {}", in_words(&error))],
+        Err(error) => vec![format!("cannot clear what a killed bufwise may have left: {}", in_words(&error))],
     };
     let raised = match plan.window_scale().map(|wanted| Caps::of_host().raise(&[wanted])).transpose() {
         Ok(raised) => raised,
@@ -106,8 +106,8 @@ fn in_user_space(plan: &Plan, reason: Option<String>) -> Chosen {
     Chosen { engine, cgroup: None, raised: None, notes: Vec::new(), reason }
 }
 
-/// Bounds the bytes that network devices accept at once. Fails only if the user named the size: a size that bufwise has
-/// chosen is dropped where the host refuses it.
+/// Bounds the bytes that network devices accept at once. Fails only if the user named the size: if the host refuses a size
+/// that bufwise has chosen, the devices stay unbounded.
 pub(super) fn bound_devices(plan: &Plan, asked: AtOnce, notes: &mut Vec<String>) -> Result<Option<Raised>> {
     let raised = plan.devices.map(|wanted| Caps::of_host().raise(&[wanted])).transpose();
     match raised {
@@ -117,6 +117,6 @@ pub(super) fn bound_devices(plan: &Plan, asked: AtOnce, notes: &mut Vec<String>)
             Ok(raised)
         }
         Err(_) if asked == AtOnce::Auto => Ok(None),
-        Err(error) => Err(error).context("--gso-max-size is not possible here"),
+        Err(error) => Err(error).context("cannot set --gso-max-size here"),
     }
 }

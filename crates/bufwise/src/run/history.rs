@@ -11,7 +11,8 @@ use serde::Serialize;
 
 use super::totals::Sum;
 
-/// Points kept per connection; when they are full, every second point is dropped and half as many are added.
+/// Most points kept per connection. When that many are kept, every second point is dropped, and from then on points are
+/// recorded half as often.
 const POINTS: usize = 120;
 
 /// Buffers at one moment.
@@ -45,8 +46,8 @@ pub(super) struct History {
     pub(super) queue: Queue,
 }
 
-/// Connections that have ended whose histories are kept: those that lasted longest. Of twice as many, the others go into the
-/// sum, for a server has any number in its life.
+/// Number of ended connections whose histories are kept: those that lasted longest. When more than twice as many have ended,
+/// the others are added to one sum, because a server may serve any number of connections.
 pub(super) const KEPT: usize = 1_000;
 
 /// The histories.
@@ -56,7 +57,7 @@ pub(super) struct Histories {
     pub(super) kept: BTreeMap<u64, History>,
     /// The connections whose histories are not kept.
     past: Sum,
-    /// Number of those kept that have ended.
+    /// Number of kept histories whose connections have ended.
     ended: usize,
 }
 
@@ -83,7 +84,7 @@ impl Histories {
         }
     }
 
-    /// Keeps the longest of those that have ended; the others go into the sum.
+    /// Keeps the histories of the ended connections that lasted longest, and adds the others to the sum.
     fn fold(&mut self) {
         let ended = self.kept.values().filter(|history| history.last.closed);
         let mut by_time: Vec<(Micros, u64)> =

@@ -17,7 +17,7 @@ use crate::figures::{rate, size};
 
 /// Connections shown in the text.
 const SHOWN: usize = 12;
-/// Connections listed in JSON, and those of them listed with their buffers over time. Bounded, for a server has tens of
+/// Most connections listed in JSON, and most of these that are listed with their buffers over time. A server may have tens of
 /// thousands.
 const LISTED: usize = super::history::KEPT;
 const IN_FULL: usize = 100;
@@ -55,8 +55,8 @@ pub(super) struct Report {
     connections: Vec<ConnectionReport>,
     /// Number of connections that are in the totals alone.
     connections_left_out: u64,
-    /// Number of connections that are in no total, for they moved too little to need a size: less than 16 KB in each
-    /// direction, and with `fit` at the receiver no full segment received.
+    /// Number of connections that are in no total because they moved too little to need a size: less than 16 KB in each
+    /// direction and, with `fit` at the receiver, no full segment received.
     connections_of_little: u64,
     notes: Vec<String>,
 }
@@ -176,8 +176,8 @@ fn sizer(owned: bool, policy: PolicyKind) -> Sizer {
     }
 }
 
-/// As [`sizer`], for the send buffer: without privilege it stays autotuned where its size is not settable. Only a rate
-/// that keeps the connection to its share of the memory is then the policy's.
+/// As [`sizer`], for the send buffer. Without privilege, the kernel goes on autotuning a buffer whose size cannot be set; the
+/// policy then sets at most a rate that keeps the connection within its share of the memory.
 fn send_sizer(owned: bool, policy: PolicyKind, engine: Kind, tuned: &Tuned) -> Sizer {
     let is_shared = tuned.rate_bound_bps.is_some() && tuned.roof().is_none();
     let is_autotuned = engine == Kind::User && tuned.send_buffer_bytes.is_none() && !is_shared;
@@ -250,7 +250,7 @@ impl fmt::Display for Report {
         match (self.all().saturating_sub(SHOWN), self.connections_left_out) {
             (0, _) => {}
             (more, 0) => writeln!(f, "bufwise: {more} more with less data: --json has all")?,
-            (more, _) => writeln!(f, "bufwise: {more} more that did not last as long: --json has {LISTED}")?,
+            (more, _) => writeln!(f, "bufwise: {more} more that ended sooner: --json has {LISTED}")?,
         }
         self.notes.iter().try_for_each(|note| writeln!(f, "bufwise: note: {note}"))
     }

@@ -15,9 +15,10 @@ const GROUPS: usize = 20;
 /// Groups shown in the text.
 const GROUPS_SHOWN: usize = 5;
 
-/// Peers and ports kept while a command runs; of twice as many, the others are only counted.
+/// Number of groups (peer and port) kept while a command runs: when there are more than twice as many, the smallest are dropped
+/// and only counted.
 const GROUPS_KEPT: usize = 10_000;
-/// Buckets of a [`Spread`] for each factor of two: a value is told within half a percent.
+/// Buckets of a [`Spread`] for each factor of two: a value is known within half a percent.
 const BUCKETS: f64 = 64.0;
 
 /// All connections of a command together.
@@ -154,7 +155,7 @@ impl Spread {
         self.max = self.max.max(value);
     }
 
-    /// Returns the nearest ranks: the smallest values that so many percent do not exceed.
+    /// Returns the nearest ranks: for each percentile the smallest value that this share of the values does not exceed.
     fn percentiles(&self) -> Percentiles {
         let count: u64 = self.buckets.values().sum();
         let at = |percent: u64| {

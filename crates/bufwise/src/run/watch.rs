@@ -24,11 +24,11 @@ use super::report::{Ended, Report};
 const SAMPLE: Duration = Duration::from_millis(100);
 /// Time between two sweeps; the first comes as long after the start.
 const SWEEP: Duration = Duration::from_secs(2);
-/// Asking the kernel for all sockets may take this part of a processor, and sweeping them as much again: both go through
-/// the whole table of connections, where a busy server also has tens of thousands that wait for their end. A server beside
-/// has to wait meanwhile, so it may not be so much that its 99th percentile shows it.
+/// Listing all sockets may take one part in this many of a processor, and sweeping them as much again. Both walk the kernel's
+/// whole table of connections, in which a busy server also has tens of thousands that are closing. A server on the same
+/// processor waits meanwhile, so the part is small enough not to raise its 99th percentile of response times.
 const PART_OF_A_PROCESSOR: u32 = 250;
-/// So much may be used at first, for a command that does not take long.
+/// Time that listing may take in addition, so that a short command is sampled as well.
 const AT_FIRST: Duration = Duration::from_millis(20);
 
 /// The loop and its state.
@@ -36,7 +36,7 @@ pub(super) struct Watch {
     plan: Plan,
     tuner: Tuner,
     diag: Option<Diag>,
-    /// Time that the kernel has taken to answer for all sockets, and since when.
+    /// Time that the kernel has taken to list all sockets since `began`.
     asked_for: Duration,
     began: Instant,
     next_sweep: Instant,
@@ -78,19 +78,22 @@ impl Watch {
         }
         match Diag::open() {
             Ok(diag) => watch.diag = Some(diag),
-            Err(error) => watch.note(format!("what limits connections cannot be told: {error}")),
+            Err(error) => watch.note(format!("cannot find what limits connections: {error}")),
         }
         Ok(watch)
     }
 
     /// Adds a line to the report, unless it is already there.
-    fn note(&mut self, note: String) {
+    pub(super) fn note(&mut self, note: String) {
         if !self.notes.contains(&note) {
             self.notes.push(note);
         }
     }
 
     /// Tunes until the command has ended; returns its exit status.
+    ///
+    /// # Errors
+    /// The connections cannot be tuned any more; the command goes on.
     pub(super) fn run(&mut self, cgroup: Option<&Cgroup>, running: &Running) -> Result<u8> {
         let mut next_sample = Instant::now();
         self.tuner.watch(running.pid());
@@ -114,14 +117,14 @@ impl Watch {
         }
     }
 
-    /// Has the kernel's side look after silent connections, if that is due.
+    /// Starts a sweep, if it is due: the engine in the kernel treats connections that are silent and cause no callbacks.
     fn sweep(&mut self) {
         let begin = Instant::now();
         if begin < self.next_sweep {
             return;
         }
         if let Err(error) = self.tuner.sweep() {
-            self.note(format!("silent connections are not looked after: {error}"));
+            self.note(format!("cannot sweep silent connections: {error}"));
         }
         self.next_sweep = Instant::now() + SWEEP.max(begin.elapsed() * PART_OF_A_PROCESSOR);
     }
@@ -136,7 +139,7 @@ impl Watch {
             Some(socket)
         })?;
         for error in refused {
-            self.note(format!("buffers stay at the host's maximum: {error}"));
+            self.note(format!("buffers stay within the host's maxima: {error}"));
         }
         Ok(())
     }
@@ -164,7 +167,7 @@ impl Watch {
         if let Some((devices, size)) = self.devices.as_mut().zip(at_once) {
             let bounded = devices.bound_devices(size);
             if let Err(error) = bounded {
-                self.note(format!("what a sender fills at once could not be changed: {error}"));
+                self.note(format!("cannot change what a sender fills at once: {error}"));
             }
         }
         flows.iter().filter(|flow| flow.closed).for_each(|flow| {
@@ -173,7 +176,7 @@ impl Watch {
         Ok(())
     }
 
-    /// Asks the kernel for all sockets, unless nobody needs them or the answers have been costly.
+    /// Lists all sockets, unless there is nothing to sample (`is_needless`) or the lists have taken too much time so far.
     fn dump(&mut self, is_needless: bool) {
         self.connections.clear();
         let allowed = AT_FIRST + self.began.elapsed() / PART_OF_A_PROCESSOR;
@@ -198,8 +201,8 @@ impl Watch {
         }
     }
 
-    /// Notes what the queues hold now, where the sockets were sampled: the engine saw it at the last callback, and nothing
-    /// is called while a queue empties for the last time.
+    /// Replaces the engine's figures of what the queues hold by those of the sampled sockets. The engine's figures are from the
+    /// last callback, and no callback comes while a queue empties for the last time.
     fn refresh_queues(&self, flows: &mut [FlowState]) {
         let memory: HashMap<u64, _> = self.connections.iter().map(|one| (one.cookie, one.mem)).collect();
         for flow in flows {
@@ -217,7 +220,7 @@ impl Watch {
             // Connections that no process holds any more end by themselves.
             Ok(Released { released: 0, refused: 0, .. }) => {}
             Ok(released) => self.note(leftovers::given_back(released)),
-            Err(error) => self.note(format!("connections that go on keep their buffers: {error}")),
+            Err(error) => self.note(format!("connections that stay open keep their buffers: {error}")),
         }
         self.tuner.limits().into_iter().for_each(|limit| self.note(limit));
     }
@@ -234,18 +237,18 @@ impl Watch {
     }
 }
 
-/// Returns that the engine in the kernel has no room for more records, and the remedy; `None` while it has.
+/// Returns a note, with the remedy, if the engine in the kernel has no room for more records; `None` while it has.
 fn no_room(records: usize, most: u32) -> Option<String> {
     (records >= most as usize).then(|| {
         format!(
-            "{most} connections were tuned at a time, as many as may be: the kernel kept those beyond; raise --max-connections"
+            "{most} connections were tuned at a time, the most that are allowed: the kernel sized the others; raise --max-connections"
         )
     })
 }
 
 /// Waits for requests or for the end of the command, at most `wait`; returns whether there are requests.
 fn wait_for(requests: Option<BorrowedFd<'_>>, end: BorrowedFd<'_>, wait: Duration) -> Result<bool> {
-    // ppoll(), for milliseconds are too coarse for the trains that the engine in user space times.
+    // poll() counts in milliseconds, which is too coarse for the packet trains that the engine in user space times.
     let wait = TimeSpec::from(wait);
     let waited_for = [Some(end), requests].into_iter().flatten();
     let mut fds: Vec<PollFd<'_>> = waited_for.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();

@@ -27,7 +27,7 @@ pub(super) struct TlsArgs {
     /// Allow no login and no transfer without TLS
     #[arg(long)]
     tls_required: bool,
-    /// Accept only data connections that continue the TLS session; some programs cannot (Python's, for example)
+    /// Accept only data connections that continue the TLS session; some programs (Python's, for example) cannot do so
     #[arg(long)]
     tls_reuse: bool,
 }

@@ -1,7 +1,8 @@
 //! Log lines on standard error, for a terminal and for the journal.
 //!
-//! One line per event. Events that clients can cause at any rate (refused connections, logins without a password and
-//! ends of such sessions, errors) are limited to one line of each kind in ten seconds, which counts those left out.
+//! One line per event. Events that clients can cause at any rate (refused connections, logins without a password, what
+//! such sessions transfer and change, their ends, errors) are limited to one line of each kind in ten seconds, which counts
+//! those left out.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -28,6 +29,10 @@ struct State {
     refused: Told,
     /// Logins without a password.
     entered: Told,
+    /// Files transferred by those who had logged in so.
+    moved: Told,
+    /// Files changed by them.
+    changed: Told,
     /// Ends of sessions that had not logged in with a password.
     ended: Told,
     trouble: Told,
@@ -58,6 +63,8 @@ impl State {
         match event {
             Event::Refused { .. } => self.refused.may_speak(now),
             Event::LoggedIn { is_known: false, .. } => self.entered.may_speak(now),
+            Event::Transfer(transfer) if !transfer.is_known => self.moved.may_speak(now),
+            Event::Changed { is_known: false, .. } => self.changed.may_speak(now),
             Event::Ended { is_known: false, .. } => self.ended.may_speak(now),
             Event::Trouble { .. } => self.trouble.may_speak(now),
             _ => Some(0),
@@ -109,6 +116,7 @@ impl Log {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bufwise_ftp::server::{Direction, Transfer};
 
     #[test]
     fn a_bounded_kind_speaks_once_in_ten_seconds_and_tells_what_it_left_out() {
@@ -117,6 +125,41 @@ mod tests {
         let at = |seconds| start + Duration::from_secs(seconds);
         let spoken: Vec<_> = [0, 1, 9, 10, 30].map(|seconds| told.may_speak(at(seconds))).into();
         assert_eq!(spoken, [Some(0), None, None, Some(2), Some(0)]);
+    }
+
+    #[test]
+    fn files_of_those_without_a_password_are_bounded_kinds_and_those_of_others_are_not() {
+        let (mut state, start) = (State::default(), Instant::now());
+        let transfer = |is_known| {
+            Event::Transfer(Box::new(Transfer {
+                peer: [198, 18, 0, 1].into(),
+                user: "jo".to_owned(),
+                is_known,
+                direction: Direction::Sent,
+                path: "/file".to_owned(),
+                offset: 0,
+                bytes: 10,
+                elapsed: Duration::ZERO,
+                tls: false,
+                failure: None,
+                policy: None,
+                buffer_request: None,
+                report: None,
+            }))
+        };
+        let changed = |is_known| Event::Changed {
+            peer: ([198, 18, 0, 1], 1_024).into(),
+            user: "jo".to_owned(),
+            is_known,
+            what: "made",
+            path: "/new".to_owned(),
+        };
+        for event in [&transfer as &dyn Fn(bool) -> Event, &changed] {
+            let mut spoken =
+                |is_known, at| state.may_speak(&event(is_known), start + Duration::from_secs(at));
+            assert_eq!([0, 1, 9, 10].map(|at| spoken(false, at)), [Some(0), None, None, Some(2)]);
+            assert_eq!([spoken(true, 11), spoken(true, 11)], [Some(0); 2]);
+        }
     }
 
     #[test]

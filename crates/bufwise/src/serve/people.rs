@@ -29,10 +29,10 @@ pub(super) struct People {
     /// BUFWISE_PASSWORD or a prompt. The name anonymous allows logins without a name.
     #[arg(long = "user", value_name = "NAME")]
     names: Vec<String>,
-    /// Let every user write, or only the named ones; rw in the users' file does so, too
+    /// Let every user write, or only the named ones; rw in the users' file does the same
     #[arg(long, value_name = "NAME,..", num_args = 0..=1, require_equals = true, value_delimiter = ',', default_missing_value = EVERYBODY)]
     writable: Option<Vec<String>>,
-    /// Those in no file, for whom a password was given.
+    /// Users that are in no file, whose passwords were given at the start.
     #[arg(skip = Users::nobody())]
     given: Users,
 }
@@ -64,7 +64,7 @@ impl People {
         let writers = self.writable.iter().flatten().filter(|name| *name != EVERYBODY && *name != ANONYMOUS);
         for name in writers {
             if !users.contains(name) {
-                return Err(Failure::usage(format!("--writable={name}: nobody of that name may log in")));
+                return Err(Failure::usage(format!("--writable={name}: no user of that name may log in")));
             }
         }
         Ok(users)

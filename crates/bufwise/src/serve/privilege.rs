@@ -1,5 +1,5 @@
-//! The server's privileges: once its port is open, fewer than root's and only the files that it serves; and more open
-//! files than a shell's child may have.
+//! The server's privileges. Once its port is open, the server gives up root's, and restricts itself to the files that it
+//! serves. It also raises the limit of open files above that of a shell's child.
 
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -35,13 +35,13 @@ pub(super) fn become_user(user: &User) -> Result<()> {
     setgid(user.gid).with_context(what)?;
     setuid(user.uid).with_context(what)?;
     if setuid(nix::unistd::Uid::from_raw(0)).is_ok() && !user.uid.is_root() {
-        bail!("{}: root could be had back", what());
+        bail!("{}: the process could become root again", what());
     }
     Ok(())
 }
 
-/// Needs of the server once it listens, with the present names of the files. Used before [`become_user`], because the
-/// user may not be able to reach the files by name.
+/// What the server needs once it listens, with the present names of the files. The rules are made before [`become_user`],
+/// because the user may not be able to reach the files by name.
 #[derive(Debug)]
 pub(super) struct Needs {
     pub(super) directory: PathBuf,
@@ -66,7 +66,7 @@ impl Needs {
             let place = file.parent().filter(|place| !place.as_os_str().is_empty()).unwrap_or(Path::new("."));
             rules.allow(place, Right::Read)?;
         }
-        // For the maxima of buffers; if /proc is not mounted they could not be read before either.
+        // The maxima of buffers are read from here. Without a mounted /proc they cannot be read in any case.
         let _not_mounted = rules.allow(Path::new("/proc/sys/net"), Right::Read);
         self.ports.clone().unwrap_or(0..=0).try_for_each(|port| rules.allow_port(port))?;
         Ok(rules)
@@ -77,7 +77,7 @@ impl Needs {
 pub(super) fn allow_many_files() {
     if let Ok((now, most)) = getrlimit(Resource::RLIMIT_NOFILE) {
         let wanted = OPEN_FILES.min(most).max(now);
-        // If this is refused fewer sessions fit, and the others are told so.
+        // If the limit stays, fewer sessions fit, and clients beyond it are told so.
         let _fewer = setrlimit(Resource::RLIMIT_NOFILE, wanted, most);
     }
 }

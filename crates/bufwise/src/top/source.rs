@@ -1,7 +1,7 @@
-//! Samples all connections again and again, as `ls` does twice.
+//! Samples all connections repeatedly; `ls` takes two such samples.
 //!
-//! Finding namespaces and the holders of sockets means reading every process, and a daemon writes all its connections
-//! as text: neither is done with each sample if it is expensive.
+//! To find namespaces and the processes that hold sockets, every process has to be read; a daemon writes all its connections
+//! as text. If either is expensive, it is done less often than once per sample.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ use crate::ls::AskedDaemon;
 
 /// Time between two searches for network namespaces.
 const NAMESPACES: Duration = Duration::from_secs(10);
-/// Searches for the holders of new sockets take at most this part of a processor: one in 200.
+/// Searches for the processes that hold new sockets take at most this part of a processor: one in 200.
 const HOLDERS: u64 = 200;
 /// The same for asking the daemon, whose own cost is about as large.
 const ASKING: u64 = 300;
@@ -30,7 +30,7 @@ pub(crate) struct Source {
     opened: Instant,
     before: HashMap<u64, SocketSample>,
     holders: Holders,
-    /// Sockets for which the last search found no holder.
+    /// Sockets (by inode) for which the last search found no process that holds them.
     unnamed: HashSet<u32>,
     /// When the next search for holders may begin.
     next_search: Instant,

@@ -18,10 +18,11 @@ use crate::exit::Failure;
 pub(crate) struct Options {
     /// Policy that sizes the buffers: kernel, drs, drs-ftp, sobas, sobas:published, fit or fixed:SIZE
     ///
-    /// kernel changes nothing and only measures. drs: the window follows what arrives in a round trip. drs-ftp: drsFTP as published.
-    /// sobas: the window stops at what the path carries; sobas:published is the paper's rule as written, for comparisons. fit: the
-    /// whole path and an empty queue from this end, whatever the server is; get bounds the window, put the rate, over paths of 2 ms
-    /// and more, put for CUBIC and Reno. fixed:SIZE: one size.
+    /// kernel changes nothing and only measures. drs lets the window follow what arrives in a round trip; drs-ftp is drsFTP as
+    /// published. sobas lets the window grow to what the path carries, and no further; sobas:published is the rule exactly as its
+    /// paper has it, for comparisons. fit uses the whole rate of the path and fills no queue, with any server: get bounds the
+    /// window, and put bounds the rate. It acts only on paths with a round trip of 2 ms or more, and for put only on CUBIC and
+    /// Reno. fixed:SIZE sets one size.
     #[arg(long, value_name = "POLICY", default_value = "kernel", value_parser = policy)]
     pub(super) policy: PolicyKind,
     /// Continue what an earlier attempt left, if its last 64 KiB are the same at both ends
@@ -30,10 +31,10 @@ pub(crate) struct Options {
     /// Write the report into this file; - for standard output
     #[arg(long, value_name = "FILE")]
     pub(super) json: Option<PathBuf>,
-    /// At most this rate, as 20mbit; the receive window is bounded by it, too
+    /// Move at most this rate, as 20mbit; it also bounds the receive window
     #[arg(long, value_name = "RATE")]
     limit_rate: Option<Rate>,
-    /// Compare checksums at the end, the strongest that the server has (SHA-256 .. MD5, by HASH); fail if it has none
+    /// At the end compare the strongest checksum that the server has (HASH: SHA-256 to MD5); fail if it has none
     #[arg(long)]
     checksum: bool,
     /// Number of further attempts after a broken or silent connection, or a temporary refusal (4yz); each continues where the
@@ -55,13 +56,13 @@ pub(crate) struct Options {
     /// Encrypt, or fail before anything is sent
     #[arg(long)]
     tls_required: bool,
-    /// Believe servers that the authorities in this PEM file vouch for (means --tls-required)
+    /// Trust servers whose certificates come from the authorities in this PEM file (means --tls-required)
     #[arg(long, value_name = "FILE", conflicts_with_all = ["insecure", "pin"])]
     cacert: Option<PathBuf>,
-    /// Encrypt, and believe any server (means --tls-required unless --tls is given)
+    /// Encrypt, and trust any server (means --tls-required unless --tls is given)
     #[arg(long, conflicts_with = "pin")]
     insecure: bool,
-    /// Believe only the server whose certificate has this SHA-256 fingerprint (means --tls-required)
+    /// Trust only the server whose certificate has this SHA-256 fingerprint (means --tls-required)
     #[arg(long, value_name = "FINGERPRINT")]
     pin: Option<Fingerprint>,
     /// Look for the password in this file instead of ~/.netrc
@@ -91,7 +92,7 @@ pub(crate) fn without_engine(text: &str) -> Result<PolicyKind, String> {
     let kind = named(text, "")?;
     if kind.needs_engine() {
         return Err(format!(
-            "policy `{kind}` works from outside: bufwise run --policy {kind} -- CMD, or bufwise daemon --policy {kind}"
+            "policy `{kind}` needs an engine: bufwise run --policy {kind} -- CMD, or bufwise daemon --policy {kind}"
         ));
     }
     Ok(kind)
@@ -113,7 +114,7 @@ fn named(text: &str, more: &str) -> Result<PolicyKind, String> {
 impl Options {
     pub(super) fn settings(&self) -> Result<Settings, Failure> {
         if self.timeout == Micros::ZERO {
-            return Err(Failure::usage("--timeout 0 leaves no time for anything"));
+            return Err(Failure::usage("--timeout 0 leaves no time for a transfer"));
         }
         let from_outside = self.policy.needs_engine();
         if from_outside && self.limit_rate.is_some() {
@@ -134,7 +135,7 @@ impl Options {
         })
     }
 
-    /// Whether to go on with what an earlier attempt left.
+    /// Whether to continue the part that an earlier attempt left.
     pub(crate) fn resumes(&self) -> bool {
         self.resume
     }

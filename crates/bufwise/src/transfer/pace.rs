@@ -17,7 +17,7 @@ const FIRST: Duration = Duration::from_millis(300);
 pub(super) struct Pace(VecDeque<(Instant, u64)>);
 
 impl Pace {
-    /// Notes that `bytes` have moved in total. A smaller count than before belongs to another file, and starts anew.
+    /// Notes that `bytes` have moved in total. A smaller count than before belongs to another file: the pace starts over.
     pub(super) fn note(&mut self, now: Instant, bytes: u64) {
         if self.0.back().is_some_and(|(_, before)| bytes < *before) {
             self.0.clear();

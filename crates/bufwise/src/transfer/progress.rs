@@ -45,11 +45,11 @@ impl Part<'_> {
             Event::Retry { error, wait } => {
                 self.show.say(&format!("{error}; trying again in {} s", wait.as_secs()));
             }
-            Event::BegunAnew => self.show.say("what was there is of another file: beginning anew"),
+            Event::BegunAnew => self.show.say("the partial file belongs to another file: starting over"),
         }
     }
 
-    /// Makes the bar count so many bytes of this file: an attempt may begin before the end of the one before.
+    /// Makes the bar count `bytes` of this file. The bar may go back: an attempt may begin before the point at which the last one ended.
     fn count(&mut self, bytes: u64) {
         self.show.bar.inc(bytes.saturating_sub(self.counted));
         self.show.bar.dec(self.counted.saturating_sub(bytes));
@@ -83,7 +83,7 @@ impl Show {
             Event::Retry { error, wait } => {
                 self.say(&format!("{error}; trying again in {} s", wait.as_secs()));
             }
-            Event::BegunAnew => self.say("what was there is of another file: beginning anew"),
+            Event::BegunAnew => self.say("the partial file belongs to another file: starting over"),
         }
     }
 

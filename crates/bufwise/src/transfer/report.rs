@@ -155,7 +155,9 @@ impl Report {
     pub(super) fn error(&self) -> Option<String> {
         let error = self.first_error.as_ref()?;
         if matches!(error, ClientError::Interrupted) {
-            return Some("interrupted: what has come is kept, and --resume goes on with it".to_owned());
+            return Some(
+                "interrupted: the part that was moved is kept, and --resume continues it".to_owned(),
+            );
         }
         if self.files.len() <= 1 {
             return Some(error.to_string());

@@ -76,7 +76,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// The outcome of a last attempt that moved so many bytes in a second.
+    /// The outcome of a last attempt that moved `bytes` in a second.
     pub(in super::super) fn outcome(resumed_from: u64, bytes: u64) -> Outcome {
         let report = Report {
             cookie: 0,

@@ -107,9 +107,9 @@ impl Refusal {
     pub(super) fn reason(self) -> &'static str {
         match self {
             Self::Host => {
-                "this is bufwise web, which answers to 127.0.0.1, [::1] and localhost with its port alone"
+                "this is bufwise web, which answers only to 127.0.0.1, [::1] and localhost with its own port"
             }
-            Self::Origin => "bufwise web answers its own page alone",
+            Self::Origin => "bufwise web answers only its own page",
             Self::Token => "open the address that bufwise web printed: it holds a token",
         }
     }

@@ -73,8 +73,8 @@ impl Site {
                 || refused(Status::BadRequest, "there is no such view"),
                 |view| self.stream(view),
             ),
-            ("/" | "/events", false) => refused(Status::MethodNotAllowed, "it only shows"),
-            _ => refused(Status::NotFound, "there are / and /events"),
+            ("/" | "/events", false) => refused(Status::MethodNotAllowed, "only GET is allowed"),
+            _ => refused(Status::NotFound, "there are only / and /events"),
         }
     }
 

@@ -3,8 +3,8 @@
 //! 2. It must not panic or hang, settings must be as before, no final name may belong to an incomplete file, and a
 //! server must outlive the failure of one client.
 //!
-//! `mmap` is excluded, for Rust's allocator ends the process if the system has no memory at all, and so is `flock`, for
-//! unlocking cannot fail where bufwise locks.
+//! `mmap` is excluded, because Rust's allocator ends the process if the system has no memory at all. `flock` is excluded,
+//! because unlocking cannot fail where bufwise locks.
 
 use std::collections::BTreeMap;
 use std::env;

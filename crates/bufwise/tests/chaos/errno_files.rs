@@ -110,6 +110,38 @@ fn errno_put() {
     errno_of_client("errno_put", Way::Put, 10);
 }
 
+#[test]
+fn an_upload_that_the_disk_did_not_take_leaves_nothing_to_resume() {
+    let Some(strace) = bufwise_trial::program("strace") else { return };
+    let (place, served) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let mut command = Command::new(strace);
+    watched(&mut command, &place.path().join("trace"));
+    command.args(["-e", "trace=fsync", "-e", "inject=fsync:error=EIO", PROGRAM]);
+    let mut server = Server::launch(command, served.path()).expect("the server starts");
+    let error = server.client().unwrap().store("file", b"whole").unwrap_err();
+    assert!(error.to_string().starts_with("451"), "{error}");
+    assert_eq!(fs::read_dir(served.path()).unwrap().count(), 0);
+    server.kill();
+    server.wait();
+}
+
+#[test]
+fn a_download_that_the_disk_did_not_take_leaves_nothing_to_resume() {
+    let Some(strace) = bufwise_trial::program("strace") else { return };
+    let [place, served, into] = [(); 3].map(|()| tempfile::tempdir().unwrap());
+    fs::write(served.path().join("file"), vec![7; 300_000]).unwrap();
+    let server = Server::start(served.path());
+    let mut command = Command::new(strace);
+    watched(&mut command, &place.path().join("trace"));
+    command.args(["-e", "trace=fsync", "-e", "inject=fsync:error=EIO", PROGRAM, "get"]);
+    command.arg(format!("ftp://{}/file", server.address())).arg("-o").arg(into.path().join("file"));
+    let output = ended(silent(&mut command));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("writing to the disk") && said.lines().count() == 1, "{said}");
+    assert_eq!(fs::read_dir(into.path()).unwrap().count(), 0);
+}
+
 /// Starts a server, for one session, that reports success before it sends any data. It ends with the process.
 fn hasty_server(content: Vec<u8>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

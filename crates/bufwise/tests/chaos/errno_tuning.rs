@@ -95,6 +95,20 @@ fn root_errno_run() {
     });
 }
 
+#[test]
+fn root_errno_tuning_that_ends_early_leaves_the_command_its_status() {
+    let Some(_alone) = root() else { return };
+    let Some(_strace) = bufwise_trial::program("strace") else { return };
+    let mut command = Command::new("strace");
+    // strace follows the first thread alone, which tunes.
+    command.args(["-qq", "-o", "/dev/null", "-e", "trace=ppoll", "-e", "inject=ppoll:error=ENOMEM"]);
+    command.args([PROGRAM, "run", "--engine", "user", "--", "sh", "-c", "exit 7"]);
+    let output = ended(silent(&mut command));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(7), "{said}");
+    assert!(said.contains("tuning ended after") && said.contains("cannot wait for the command"), "{said}");
+}
+
 /// A daemon under strace; readiness is read from its log.
 struct Traced<'a> {
     scene: &'a Scene,

@@ -13,8 +13,7 @@ use std::process::Command;
 use crate::scene::{PROGRAM, ended, silent};
 use crate::uploads::Server;
 
-const CALLS: &str =
-    "trace=write,pwrite64,splice,ftruncate,fsync,fdatasync,renameat,renameat2,rename,linkat,mkdirat,sendto";
+const CALLS: &str = "trace=write,pwrite64,splice,ftruncate,fsync,fdatasync,renameat,renameat2,rename,linkat,?mkdir,mkdirat,sendto";
 
 /// The state of the disk that is certain.
 #[derive(Default)]
@@ -24,6 +23,7 @@ struct Disk {
     /// Names whose directory is not synchronised.
     unsettled: BTreeSet<String>,
     renamed: usize,
+    made: usize,
     answered: usize,
 }
 
@@ -59,9 +59,9 @@ impl Disk {
                 self.unsettled.insert(new);
                 self.renamed += 1;
             }
-            ("mkdirat", [directory], [name]) => {
-                self.unsettled.insert(format!("{directory}/{name}"));
-            }
+            ("mkdir", _, [name]) => self.make((*name).to_owned()),
+            ("mkdirat", _, [name]) if name.starts_with('/') => self.make((*name).to_owned()),
+            ("mkdirat", [directory], [name]) => self.make(format!("{directory}/{name}")),
             ("rename" | "linkat", ..) => panic!("{call}{rest} is not understood"),
             ("sendto", _, [reply, ..]) if reply.starts_with("226 ") => {
                 assert!(self.unsettled.is_empty(), "226 was said, but {:?} may be lost", self.unsettled);
@@ -69,6 +69,11 @@ impl Disk {
             }
             _ => {}
         }
+    }
+
+    fn make(&mut self, directory: String) {
+        self.unsettled.insert(directory);
+        self.made += 1;
     }
 }
 
@@ -135,5 +140,25 @@ fn power_lost_at_any_call_loses_no_download_that_has_ended() {
     assert!(ended(silent(&mut command)).status.success());
     let disk = Disk::after(&trace);
     assert_eq!(disk.renamed, 1);
+    assert!(disk.unsettled.is_empty(), "{:?} may be lost", disk.unsettled);
+}
+
+#[test]
+fn power_lost_at_any_call_loses_no_tree_that_has_come() {
+    let Some(strace) = bufwise_trial::program("strace") else { return };
+    let (served, place) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    for directory in ["a/b", "empty"] {
+        fs::create_dir_all(served.path().join(directory)).unwrap();
+    }
+    fs::write(served.path().join("a/b/file"), vec![7; 300_000]).unwrap();
+    let server = Server::start(served.path());
+    // As strace names it.
+    let place = place.path().canonicalize().unwrap();
+    let trace = place.join("trace");
+    let mut command = recorded(&strace, &trace);
+    command.args(["get", "-r", &format!("ftp://{}/", server.address()), "-o"]).arg(place.join("new/root"));
+    assert!(ended(silent(&mut command)).status.success());
+    let disk = Disk::after(&trace);
+    assert_eq!((disk.renamed, disk.made), (1, 5));
     assert!(disk.unsettled.is_empty(), "{:?} may be lost", disk.unsettled);
 }

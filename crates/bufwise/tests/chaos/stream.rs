@@ -50,7 +50,7 @@ impl Stream {
             fs::write(&file, pattern()).unwrap();
         }
         let port = listener.local_addr().unwrap().port();
-        // The script reads the word that ends it, for closing a socket with unread data resets the connection.
+        // The script reads the word that ends it, because closing a socket with unread data resets the connection.
         format!(
             "exec 3<>/dev/tcp/127.0.0.1/{port}; until read -t 0 -u 3; do cat {}; done >&3; read -u 3 word",
             file.display()

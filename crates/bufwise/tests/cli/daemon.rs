@@ -84,7 +84,7 @@ fn root_existing_connections_in_two_namespaces_are_tuned_and_given_back() {
     let _transfers = [group.transfer(&net), group.transfer(&other)];
     let own = ["--cgroup", &group.path(), "--policy", "fixed:80KiB"];
     let mut daemon = Daemon::ready(&net, &own);
-    daemon.says("connections that existed adopted in network namespace");
+    daemon.says("existing connections adopted in network namespace");
     let sized = |net: &Net| {
         let all = net.connections();
         all.iter().any(|one| one.mem.sndbuf == FIXED) && all.iter().any(|one| one.mem.rcvbuf == FIXED)
@@ -114,6 +114,23 @@ fn root_existing_connections_in_two_namespaces_are_tuned_and_given_back() {
     eventually("buffers are the kernel's", || {
         [&net, &other].iter().all(|net| net.connections().iter().all(|one| one.mem.sndbuf != FIXED))
     });
+}
+
+#[test]
+fn root_a_cgroup_that_is_removed_and_made_again_is_tuned_again() {
+    let Some(_alone) = root() else { return };
+    let (net, group) = (Net::new(), TestGroup::new());
+    let mut daemon = Daemon::ready(&net, &["--cgroup", &group.path(), "--policy", "fixed:80KiB"]);
+    // As the service manager does when a service restarts.
+    fs::remove_dir(group.directory()).unwrap();
+    fs::create_dir(group.directory()).unwrap();
+    daemon.says(&format!("cgroup {} was made again and is tuned", group.path()));
+    let transfer = group.transfer(&net);
+    eventually("it is sized", || net.connections().iter().any(|one| one.mem.sndbuf == FIXED));
+    daemon.signal(Signal::SIGTERM);
+    assert_eq!(daemon.wait().code(), Some(0), "{}", daemon.log());
+    eventually("it is the kernel's", || net.connections().iter().all(|one| one.mem.sndbuf != FIXED));
+    drop(transfer);
 }
 
 /// Makes a network namespace while a daemon runs; returns the time until the maximum is raised for a connection there.
@@ -253,7 +270,7 @@ fn root_a_command_that_is_run_tuned_inside_what_a_daemon_tunes_is_the_commands_o
     daemon.signal(Signal::SIGTERM);
     assert_eq!(daemon.wait().code(), Some(0), "{}", daemon.log());
     let daemon = Daemon::ready(&net, &own);
-    daemon.says("connections that existed adopted in network namespace");
+    daemon.says("existing connections adopted in network namespace");
     is_the_commands(&daemon);
 
     assert_eq!(client.wait().unwrap().code(), Some(0));

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::run::{root, run, until_valid};
 
-/// Runs the program without privilege, through a descriptor, for another user may not reach its path.
+/// Runs the program without privilege, through a descriptor, because another user may not reach its path.
 const AS_NOBODY: &str =
     "setpriv --reuid=65534 --regid=65534 --clear-groups --inh-caps=-all -- /proc/self/fd/9";
 
@@ -90,7 +90,7 @@ fn root_fit_keeps_a_deep_queue_empty_without_privilege() {
 
 /// A peer whose window stays as it is, as iperf3's does in the first flights, is acknowledged in TCP's fast path, which makes no
 /// callback. A sender that missed these acknowledgements overflowed the queue in each run, and had 22 Mbit/s. The best of three
-/// runs counts, for a pause of the emulator overflows such a queue, too.
+/// runs counts, because a pause of the emulator overflows such a queue, too.
 #[test]
 fn root_fit_at_the_sender_knows_the_path_before_a_short_queue_overflows() {
     let Some(_alone) = root() else { return };
@@ -100,8 +100,8 @@ fn root_fit_at_the_sender_knows_the_path_before_a_short_queue_overflows() {
     assert!(rates.iter().any(|&rate| rate > 42.0), "{rates:?} Mbit/s");
 }
 
-/// Where a packet is lost now and then, the window grows by what arrives behind the hole. A window that stood still would let
-/// the sender send all of it at once when the hole is filled: 78 to 109 packets were dropped.
+/// On a path that loses a packet now and then, the window grows by what arrives after the hole. If the window stood still, the
+/// sender would send all of that at once when the hole is filled: 78 to 109 packets were dropped then.
 #[test]
 fn root_a_lost_packet_at_fits_receiver_ends_in_no_burst() {
     let Some(_alone) = root() else { return };

@@ -97,31 +97,3 @@ fn the_page_names_every_key_and_no_other() {
     let unwritten: Vec<_> = named.difference(&written).collect();
     assert!(unwritten.is_empty(), "docs/json.md names keys that no command writes: {unwritten:?}");
 }
-
-#[test]
-fn keys_are_the_fields_as_they_are_written() {
-    let source = "\
-#[derive(Debug, Serialize)]
-pub(super) struct Report<'a> {
-    /// Time: seconds.
-    pub(super) time_s: f64,
-    #[serde(flatten)]
-    view: View,
-    #[serde(default, skip_serializing_if = \"Option::is_none\")]
-    name: Option<&'a str>,
-    #[serde(skip)]
-    error: Option<Error>,
-}
-
-#[derive(Debug, Serialize)]
-enum Kind {
-    Named { not_a_key: u64 },
-}
-
-#[derive(Debug)]
-struct Other {
-    own: u64,
-}
-";
-    assert_eq!(keys(source), ["time_s", "name"]);
-}

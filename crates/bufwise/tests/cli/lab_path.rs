@@ -1,6 +1,8 @@
 //! `bufwise lab path`: the kernel's TCP over the emulated path, and nothing left behind.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::process::Stdio;
 use std::time::Instant;
 
@@ -98,6 +100,16 @@ fn root_both_hosts_are_sampled_with_the_paths_round_trip() {
 }
 
 #[test]
+fn root_a_command_may_have_bytes_that_are_no_text() {
+    let Some(_alone) = root() else { return };
+    let client = OsStr::from_bytes(b"printf %s '\xff\xfe'");
+    let path = ["lab", "path", "--rate", "20mbit", "--rtt", "10ms", "--client"];
+    let output = command(&path).arg(client).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(output.stdout, b"\xff\xfe");
+}
+
+#[test]
 fn root_ipv6_and_udp_pass() {
     let Some(_alone) = root() else { return };
     let path = ["--rate", "20mbit", "--rtt", "10ms"];
@@ -132,7 +144,7 @@ fn root_random_loss_is_counted_apart_from_drops() {
     ]);
     let lost = number(&report, "/link/a_to_b/drops_random");
     let offered = number(&report, "/link/a_to_b/offered_packets");
-    // Of about 3,500 packets, four standard deviations are 1.5%.
+    // Four standard deviations are 1.5% for about 3,500 packets.
     assert!((lost / offered - 0.05).abs() < 0.02, "{lost} of {offered}");
     assert_eq!(number(&report, "/link/a_to_b/drops"), 0.0);
 }
@@ -147,7 +159,7 @@ fn root_marks_tell_a_sender_of_the_queue_before_it_overflows() {
     let count = |report: &Value, key: &str| number(report, &format!("/link/a_to_b/{key}"));
     // Reno's slow start doubles until packets are lost.
     assert!(count(&silent, "drops") > 0.0 && count(&silent, "marked") == 0.0);
-    // Told a round trip after 5 ms of queue, it has at most doubled twice since.
+    // The sender learns of the queue of 5 ms a round trip later; its window has doubled at most twice since.
     assert!(count(&marking, "drops") == 0.0 && count(&marking, "marked") > 0.0);
     every_packet_is_accounted_for(&marking);
 }

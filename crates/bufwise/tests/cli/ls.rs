@@ -93,6 +93,9 @@ fn json_goes_into_a_file_beside_the_table() {
 
 #[test]
 fn a_transfer_shows_its_rate_and_what_the_queue_holds() {
+    if !bufwise_trial::ipv6() {
+        return;
+    }
     let pair = Pair::on("[::1]:0");
     let _transfer = Transfer::start(&pair);
     let list = json(&["ls", "--json"]);

@@ -39,6 +39,7 @@ mod run_tuned;
 mod run_user;
 mod serve;
 mod serve_limits;
+mod serve_options;
 mod terminal;
 mod top;
 mod transfer;

@@ -184,7 +184,7 @@ fn root_shares_are_within_the_memory() {
         let report = transfer(&["--policy", policy, "--memory", "2MiB"], "127.0.0.1", "-P 8 -t 3");
         let senders = senders(&report);
         assert_eq!(senders.len(), 8, "{report}");
-        // Medians, for the first samples precede the shares, and the last ones follow the end of some connections.
+        // Medians, because the first samples precede the shares, and the last ones follow the end of some connections.
         let sum: u64 = senders.iter().map(|one| median(limits(one))).sum();
         assert!(sum <= 2 << 20, "{policy}: {sum} of 2 MiB: {report}");
     }

@@ -1,9 +1,12 @@
 //! Running the program, and facts about this machine for its tests.
 
 use std::fs;
+use std::net::SocketAddr;
 use std::process::{Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use socket2::{Domain, Socket, Type};
 
 /// Path of the program.
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_bufwise");
@@ -59,7 +62,7 @@ pub(crate) fn why_invalid(report: &serde_json::Value) -> Option<String> {
 }
 
 /// Returns the time to wait for an action that takes `alone` on an idle machine. `BUFWISE_TEST_PATIENCE` multiplies it,
-/// for an emulated machine is far slower.
+/// because an emulated machine is far slower.
 pub(crate) fn patience(alone: Duration) -> Duration {
     let times = std::env::var("BUFWISE_TEST_PATIENCE").ok().and_then(|times| times.parse().ok());
     alone * times.unwrap_or(1)
@@ -77,6 +80,14 @@ pub(crate) fn within(patience: Duration, what: &str, mut condition: impl FnMut()
         assert!(start.elapsed() < patience, "not within {} s: {what}", patience.as_secs());
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// Returns the address of a port at which nothing listens, and the socket that keeps it from others meanwhile.
+pub(crate) fn silent_port() -> (Socket, SocketAddr) {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+    socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).expect("a port");
+    let address = socket.local_addr().expect("it is bound").as_socket().expect("it is of IPv4");
+    (socket, address)
 }
 
 /// Returns the IDs of other processes whose command line contains `marker`.

@@ -5,10 +5,12 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
-use std::process::Stdio;
+use std::process::{Command, Output, Stdio};
+use std::thread;
 
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::stat::Mode;
+use nix::unistd::{Pid, mkfifo};
 use serde_json::Value;
 
 use crate::run::{PROGRAM, command, eventually, only_error, processes, root, run, text};
@@ -90,6 +92,74 @@ fn words_that_are_not_unicode_reach_the_command() {
     assert!(line.contains(r#"cannot run "caf\xE9""#), "{line}");
 }
 
+/// Runs a script by `run` that was started with these signals ignored.
+fn ignoring(signals: &str, script: &str) -> Output {
+    let mut command = Command::new("env");
+    command.arg(format!("--ignore-signal={signals}")).arg(PROGRAM);
+    command.args(["run", "--engine", "user", "--", "sh", "-c", script]).stdin(Stdio::null());
+    command.output().unwrap()
+}
+
+#[test]
+fn what_is_ignored_as_by_nohup_is_ignored_by_the_command_and_its_status_is_known_all_the_same() {
+    let output = ignoring("HUP,USR1", "kill -HUP $$; kill -USR1 $$; echo alive; exit 7");
+    assert_eq!((text(&output.stdout).as_str(), output.status.code()), ("alive\n", Some(7)));
+    // If a process ignores the end of its children, the kernel keeps no status.
+    assert_eq!(ignoring("CHLD", "exit 7").status.code(), Some(7));
+}
+
+#[test]
+fn what_the_command_sends_to_its_parent_does_not_come_back() {
+    let script = "trap 'echo back' USR1; trap 'echo end; exit 9' TERM; kill -USR1 $PPID; echo sent; \
+                  while :; do sleep 0.01; done";
+    let mut child = command(&["run", "--engine", "user", "--", "sh", "-c", script])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    let mut said = String::new();
+    output.read_line(&mut said).unwrap();
+    kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGTERM).unwrap();
+    output.read_to_string(&mut said).unwrap();
+    assert_eq!((said.as_str(), child.wait().unwrap().code()), ("sent\nend\n", Some(9)));
+}
+
+#[test]
+fn a_report_that_cannot_be_written_hides_neither_the_commands_failure_nor_the_text() {
+    for (script, status) in [("exit 3", 3), ("exit 0", 1)] {
+        let output = run(&["run", "--engine", "user", "--json", "/dev/full", "--", "sh", "-c", script]);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(status), "{said}");
+        assert!(said.contains("bufwise: engine: in user space"), "{said}");
+        assert!(said.lines().last().unwrap().starts_with("bufwise: cannot write /dev/full: "), "{said}");
+    }
+}
+
+#[test]
+fn a_fifo_gets_the_whole_report_and_a_link_without_a_target_gets_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let [fifo, link, target] = ["fifo", "link", "target"].map(|name| directory.path().join(name));
+    mkfifo(&fifo, Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
+    std::os::unix::fs::symlink(&target, &link).unwrap();
+    // Without a reader it would wait for ever.
+    let write = |file: &std::path::Path| {
+        let mut command = Command::new("timeout");
+        command.args(["60", PROGRAM, "run", "--engine", "user", "--json"]).arg(file).args(["--", "true"]);
+        command.stdin(Stdio::null()).stderr(Stdio::null()).status().unwrap().code()
+    };
+    let read = thread::spawn({
+        let fifo = fifo.clone();
+        move || fs::read(fifo).unwrap()
+    });
+    assert_eq!((write(&fifo), write(&link)), (Some(0), Some(0)));
+    assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+    for report in [read.join().unwrap(), fs::read(&target).unwrap()] {
+        let report: Value = serde_json::from_slice(&report).expect("the report is whole");
+        assert_eq!(report["command"], serde_json::json!(["true"]));
+    }
+}
+
 #[test]
 fn root_the_status_and_the_streams_are_the_commands_own() {
     let Some(_alone) = root() else { return };
@@ -101,6 +171,19 @@ fn root_the_status_and_the_streams_are_the_commands_own() {
     let output = child.wait_with_output().unwrap();
     assert_eq!(text(&output.stdout), "through and through");
     assert_eq!(groups(), [""; 0]);
+}
+
+#[test]
+fn with_the_engine_in_user_space_the_status_and_the_streams_are_the_commands_own_too() {
+    let options = ["run", "--engine", "user", "--policy", "kernel", "--"];
+    let status = |script: &str| run(&[&options[..], &["sh", "-c", script]].concat()).status.code();
+    assert_eq!((status("exit 7"), status("kill -TERM $$")), (Some(7), Some(128 + 15)));
+    let mut cat = command(&[&options[..], &["cat"]].concat());
+    cat.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = cat.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"through and through").unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(0), "through and through".to_owned()));
 }
 
 #[test]
@@ -236,7 +319,7 @@ fn root_without_a_cgroup_mount_one_is_made_that_nobody_sees() {
     let script = format!(
         "umount -a -t cgroup2; {PROGRAM} run -- sh -c 'cat /proc/self/cgroup; grep -c cgroup2 /proc/mounts'"
     );
-    let output = std::process::Command::new("unshare").args(["-m", "sh", "-c", &script]).output().unwrap();
+    let output = Command::new("unshare").args(["-m", "sh", "-c", &script]).output().unwrap();
     let shown = text(&output.stdout);
     assert!(shown.contains("bufwise-run-"), "{shown} {}", text(&output.stderr));
     assert!(shown.ends_with("\n0\n"), "{shown}");

@@ -5,9 +5,10 @@ use std::process::{Command, Output, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use serde_json::Value;
 
 use crate::place::{Daemon, Net, TestGroup};
-use crate::run::{command, eventually, processes, root, run};
+use crate::run::{PROGRAM, command, eventually, processes, root, run};
 use crate::run_command::groups;
 
 /// Shell code that sets `own` to the group of the script's command.
@@ -16,6 +17,41 @@ const OWN_GROUP: &str =
 
 fn shell(arguments: &[&str], script: &str) -> Output {
     run(&[&["run"], arguments, &["--", "sh", "-c", script]].concat())
+}
+
+#[test]
+fn root_orphans_of_a_command_in_a_container_are_taken_away() {
+    let Some(_alone) = root() else { return };
+    // Its output ends when the orphan does.
+    let script = "orphan=$(sh -c 'true & echo $!'); \
+                  for _ in $(seq 500); do [ -e /proc/$orphan ] || exit 7; sleep 0.01; done";
+    for engine in ["kernel", "user"] {
+        let mut run = Command::new("unshare");
+        run.args(["-p", "-f", "--mount-proc", PROGRAM, "run", "--engine", engine, "--", "sh", "-c", script]);
+        let output = run.stdin(Stdio::null()).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(7), "{engine}: {said}");
+    }
+}
+
+#[test]
+fn root_beside_a_group_of_threads_the_command_runs_with_the_engine_in_user_space() {
+    let Some(_alone) = root() else { return };
+    let group = TestGroup::new();
+    let threads = group.directory().join("threads");
+    fs::create_dir(&threads).unwrap();
+    fs::write(threads.join("cgroup.type"), "threaded").unwrap();
+    let mut run = Command::new("sh");
+    run.args(["-c", "echo $$ >\"$0\"; exec \"$@\""]).arg(group.directory().join("cgroup.procs"));
+    run.args([PROGRAM, "run", "--json", "-", "--", "sh", "-c", "exit 7"]).stdin(Stdio::null());
+    let output = run.output().unwrap();
+    fs::remove_dir(&threads).unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(7), "{said}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["engine"], "user", "{report}");
+    assert!(report["engine_reason"].as_str().unwrap().contains("cannot make a cgroup"), "{report}");
+    assert_eq!(groups(), [""; 0]);
 }
 
 #[test]

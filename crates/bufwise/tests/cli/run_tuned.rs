@@ -206,8 +206,8 @@ fn root_many_connections_share_the_memory() {
     assert!(connections.len() == 13 && sum > 70e6, "{sum} over {}", connections.len());
 }
 
-/// Serves a page over each connection, and more over one that asks; at the other end many connections stay idle after
-/// their page, and one asks. Says its rate.
+/// Serves a page over each connection, and goes on sending over a connection that asks for more. At the other end, many
+/// connections stay idle after their page, and one asks for more. Prints the rate of that one.
 const BESIDE_IDLE: &str = r#"
 import socket, sys, threading, time
 from concurrent.futures import ThreadPoolExecutor
@@ -274,7 +274,7 @@ fn root_idle_connections_leave_the_memory_to_a_busy_one() {
     }
 }
 
-/// Serves connection after connection, at both ends in one process: so many bytes to each.
+/// Serves one connection after the other, with both ends in this process, and sends the given number of bytes over each.
 const ONE_AFTER_THE_OTHER: &str = r#"
 import socket, sys
 listener = socket.create_server(("127.0.0.1", 0))

@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) struct Running {
     child: Child,
     lines: Receiver<String>,
-    address: SocketAddr,
+    pub(crate) address: SocketAddr,
 }
 
 impl Running {
@@ -62,13 +62,22 @@ impl Running {
 
     /// Connects a client from this address of the loopback interface.
     pub(crate) fn client_from(&self, address: Ipv4Addr) -> Client {
+        let mut client = self.connect_from(address);
+        client.expect("220");
+        client
+    }
+
+    /// The same, without waiting for the greeting.
+    pub(crate) fn connect_from(&self, address: Ipv4Addr) -> Client {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         socket.bind(&SocketAddr::from((address, 0)).into()).unwrap();
         socket.connect(&self.address.into()).unwrap();
         socket.set_read_timeout(Some(patience(PATIENCE))).unwrap();
-        let mut client = Client(BufReader::new(socket.into()));
-        client.expect("220");
-        client
+        Client(BufReader::new(socket.into()))
+    }
+
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("ftp://{}/{path}", self.address)
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -130,7 +139,7 @@ impl Client {
         TcpStream::connect(("127.0.0.1", port)).unwrap()
     }
 
-    fn get(&mut self, name: &str) -> Vec<u8> {
+    pub(crate) fn get(&mut self, name: &str) -> Vec<u8> {
         let mut data = self.data();
         self.ask(&format!("RETR {name}"), "150");
         let mut bytes = Vec::new();
@@ -326,7 +335,7 @@ fn sighup_shows_the_new_certificate_and_keeps_the_old_one_if_it_is_broken() {
     let [cert_file, key_file] = [&chain, &key].map(|file| file.to_str().unwrap());
     let arguments = [&path, "--tls-cert", cert_file, "--tls-key", key_file, "--tls-required"];
     let running = Running::start(&arguments, &[]);
-    let url = format!("ftp://{}/file", running.address);
+    let url = running.url("file");
     let got = directory.path().join("got");
     let get = || run(&["get", &url, "--cacert", cert_file, "--retries", "0", "-o", got.to_str().unwrap()]);
     assert_eq!(get().status.code(), Some(0));
@@ -361,7 +370,7 @@ fn wrong_usage_is_one_line_that_helps() {
         (vec!["serve", &path, "--passive-ports", "21-30"], 2, "50000-50100"),
         (vec!["serve", &path, "--user", "jo"], 2, "BUFWISE_PASSWORD"),
         (vec!["serve", &path, "--user", "a b"], 2, "letters"),
-        (vec!["serve", &path, "--writable=jo"], 2, "nobody of that name"),
+        (vec!["serve", &path, "--writable=jo"], 2, "no user of that name"),
         (vec!["serve", &path, "--run-as", "no-such-user"], 1, "no-such-user"),
         (vec!["serve", "--hash-password", "anonymous"], 2, "without a password"),
     ] {

@@ -28,7 +28,7 @@ fn crowds_that_log_in_leave_no_memory_behind() {
     let users = users_file(line_of("jo"));
     let running = Running::start(&[&path, "--users", users.path().to_str().unwrap()], &[]);
     for crowd in 1..=CROWDS {
-        // Each client has an address of its own, for failed logins delay later ones from the same address.
+        // Each client has its own address, because failed logins delay later ones from the same address.
         let mut clients: Vec<Client> =
             (1..=CROWD).map(|n| running.client_from(Ipv4Addr::new(127, 0, crowd, n))).collect();
         let is_right = |n: usize| n.is_multiple_of(2);

@@ -101,7 +101,9 @@ impl Session {
 
     /// Waits for the program's end; asserts status 0 and unchanged settings of the terminal.
     pub(crate) fn ends(&self) {
-        eventually("it ends", || self.text().contains("status "));
+        eventually("it ends", || {
+            self.text().rsplit_once("status ").is_some_and(|(_, rest)| rest.contains('\n'))
+        });
         let text = self.text();
         let (screen, after) = text.rsplit_once("\x1b[?1049l").expect("the screen from before is back");
         assert!(after.contains("status 0") && screen.contains("\x1b[?25h"), "{text:?}");
@@ -211,7 +213,7 @@ pub(crate) fn svg(text: &str, size: Size) -> String {
     svg + "</svg>\n"
 }
 
-/// Draws letters of one style, each in its cell, for the font of the page may be wider or narrower.
+/// Draws letters of one style, each in its cell, because the font of the page may be wider or narrower.
 fn draw(svg: &mut String, run: &[(char, Style)], column: usize, line: usize) {
     let (left, top) = (column as f64 * CELL.0 + 8.0, line as f64 * CELL.1 + 8.0);
     let style = run[0].1;

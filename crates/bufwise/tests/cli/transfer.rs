@@ -8,14 +8,13 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Output};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use bufwise_ftp::server::users::hash_password;
 use bufwise_ftp::server::{Config, Rights, Server, Stop, Users};
 use bufwise_units::Rate;
 use tempfile::TempDir;
 
-use crate::run::{command, only_error, run};
+use crate::run::{command, eventually, only_error, run, silent_port};
 
 /// A server inside the test, so that the tests do not depend on `bufwise serve`.
 struct Served {
@@ -170,7 +169,7 @@ fn standard_output_may_be_a_socket_that_does_not_block() {
     there.set_nonblocking(true).unwrap();
     let mut command = served.command(&["get", &served.url("file.bin"), "-o", "-"]);
     let mut get = command.stdout(OwnedFd::from(there)).spawn().unwrap();
-    // It has the last copy of the socket's other end.
+    // `command` has the last copy of the socket's other end.
     drop(command);
     let mut came = Vec::new();
     here.read_to_end(&mut came).unwrap();
@@ -301,6 +300,42 @@ fn a_directory_that_cannot_be_made_is_said_and_the_rest_goes() {
 }
 
 #[test]
+fn a_local_directory_that_cannot_be_made_is_said_and_the_rest_comes() {
+    let served = Served::start();
+    fs::create_dir(served.root.path().join("inner")).unwrap();
+    fs::write(served.root.path().join("inner/file"), "bytes").unwrap();
+    fs::write(served.root.path().join("ok"), "bytes").unwrap();
+    fs::create_dir(served.home.path().join("all")).unwrap();
+    fs::write(served.home.path().join("all/inner"), "in the way").unwrap();
+    let line = only_error(&served.bufwise(&["get", "-r", &served.url(""), "-o", "all", "--quiet"]), 1);
+    assert!(line.contains("2 of 3") && line.contains("making the directory all/inner failed"), "{line}");
+    assert_eq!(fs::read_to_string(served.home.path().join("all/ok")).unwrap(), "bytes");
+}
+
+#[test]
+fn a_directory_with_a_line_break_in_its_name_fails_and_the_rest_goes() {
+    let served = Served::start();
+    served.netrc(0o600);
+    fs::create_dir_all(served.home.path().join("data/odd\nname")).unwrap();
+    fs::write(served.home.path().join("data/odd\nname/file"), "bytes").unwrap();
+    fs::write(served.home.path().join("data/ok"), "bytes").unwrap();
+    let put = served.bufwise(&["put", "-r", "data", &served.url_of_jo("all"), "--quiet"]);
+    let line = only_error(&put, 1);
+    assert!(line.contains("2 of 3") && line.contains("has a line break"), "{line}");
+    assert_eq!(fs::read_to_string(served.root.path().join("all/ok")).unwrap(), "bytes");
+}
+
+#[test]
+fn a_pipe_is_refused_at_once() {
+    let home = tempfile::tempdir().unwrap();
+    let pipe = home.path().join("pipe");
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    // It would wait for a writer for ever.
+    let line = only_error(&run(&["put", pipe.to_str().unwrap(), "ftp://h/x"]), 2);
+    assert!(line.contains("not a regular file"), "{line}");
+}
+
+#[test]
 fn what_cannot_be_put_fails_and_the_rest_goes() {
     let served = Served::start();
     served.netrc(0o600);
@@ -318,20 +353,18 @@ fn what_cannot_be_put_fails_and_the_rest_goes() {
 fn an_interruption_keeps_what_came_and_resume_goes_on() {
     let served = Served::start();
     fs::write(served.root.path().join("file.bin"), content()).unwrap();
-    let mut slow = command(&["get", &served.url("file.bin"), "--limit-rate", "8mbit"]);
+    // The whole transfer takes eleven seconds: it is interrupted long before its end, even if the machine stalls.
+    let mut slow = command(&["get", &served.url("file.bin"), "--limit-rate", "2mbit"]);
     let mut slow = slow.current_dir(served.home.path()).stderr(std::process::Stdio::piped()).spawn().unwrap();
     let part = served.home.path().join(".file.bin.bufwise-part");
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while fs::metadata(&part).map_or(0, |metadata| metadata.len()) < 300_000 && Instant::now() < deadline {
-        thread::sleep(Duration::from_millis(10));
-    }
+    eventually("a part has come", || fs::metadata(&part).is_ok_and(|part| part.len() >= 100_000));
     let id = nix::unistd::Pid::from_raw(slow.id().cast_signed());
     nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGINT).unwrap();
     let status = slow.wait().unwrap();
     assert_eq!(status.code(), Some(1));
     assert!(!served.home.path().join("file.bin").exists());
     let kept = fs::metadata(&part).unwrap().len();
-    assert!((300_000..2_800_000).contains(&kept), "{kept}");
+    assert!((100_000..2_800_000).contains(&kept), "{kept}");
     let text = done(&served.bufwise(&["get", &served.url("file.bin"), "--resume"]));
     assert!(text.contains("of them were there"), "{text}");
     assert!(fs::read(served.home.path().join("file.bin")).unwrap() == content());
@@ -358,7 +391,6 @@ fn wrong_usage_is_said_before_any_connection() {
         (&["get", "ftp://h/x", "--policy", "fit,sobas"], "drs-ftp, sobas, sobas:published, fit"),
         (&["get", "ftp://h/x", "--policy", "fit", "--limit-rate", "8mbit"], "leave one of them out"),
         (&["put", "/etc/hosts", "ftp://h/x", "--policy", "fit", "--limit-rate", "8mbit"], "--limit-rate"),
-        (&["serve", "/", "--policy", "fit"], "bufwise run --policy fit -- CMD, or bufwise daemon"),
         (&["get", "ftp://h/x", "--policy", "quick"], "unknown policy"),
         (&["get", "ftp://h/x", "--timeout", "0s"], "--timeout"),
         (&["get", "ftp://h/x", "--jobs", "0"], "--jobs"),
@@ -375,15 +407,39 @@ fn wrong_usage_is_said_before_any_connection() {
 
 #[test]
 fn what_cannot_be_reached_is_named_in_one_line() {
-    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let url = format!("ftp://127.0.0.1:{closed}/x");
+    let (_bound, closed) = silent_port();
+    let url = format!("ftp://{closed}/x");
     let line = only_error(&run(&["get", &url, "--retries", "0", "-o", "/dev/null"]), 1);
-    assert!(line.contains(&format!("connecting to 127.0.0.1:{closed} failed")), "{line}");
+    assert!(line.contains(&format!("connecting to {closed} failed")), "{line}");
     let served = Served::start();
     let line = only_error(&served.bufwise(&["get", &served.url("x"), "--tls-required"]), 1);
     assert!(line.contains("offers no TLS"), "{line}");
     let line = only_error(&served.bufwise(&["get", &served.url("x")]), 1);
     assert!(line.contains("550"), "{line}");
+}
+
+#[test]
+fn a_server_that_says_nothing_is_given_up_after_the_time_that_is_given() {
+    // The kernel accepts the connection, but no program reads the commands.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("ftp://{}/x", silent.local_addr().unwrap());
+    let line = only_error(&run(&["get", &url, "--timeout", "1s", "--retries", "0", "-o", "/dev/null"]), 1);
+    assert!(line.contains("within 1 s"), "{line}");
+}
+
+#[test]
+fn the_password_may_lie_in_another_file_than_the_usual_one() {
+    let served = Served::start();
+    served.netrc(0o600);
+    let home = |name: &str| served.home.path().join(name);
+    fs::rename(home(".netrc"), home("other")).unwrap();
+    fs::write(home(".netrc"), "machine 127.0.0.1 login jo password wrong\n").unwrap();
+    fs::set_permissions(home(".netrc"), fs::Permissions::from_mode(0o600)).unwrap();
+    fs::write(home("up.bin"), content()).unwrap();
+    let put = ["put", "up.bin", &served.url_of_jo(""), "--quiet"];
+    assert!(only_error(&served.bufwise(&put), 1).contains("refused the login of jo"));
+    done(&served.bufwise(&[&put[..], &["--netrc", "other"]].concat()));
+    assert!(fs::read(served.root.path().join("up.bin")).unwrap() == content());
 }
 
 #[test]

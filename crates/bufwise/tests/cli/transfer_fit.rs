@@ -78,7 +78,7 @@ fn round_trip(path: &Value, sender: &str) -> f64 {
     rtts.iter().sum::<f64>() / rtts.len() as f64 / 1e3
 }
 
-/// Asserts round trip and rate. Without fit the mean round trip is at least twice the base, for CUBIC fills the queue;
+/// Asserts round trip and rate. Without fit the mean round trip is at least twice the base, because CUBIC fills the queue;
 /// with fit it is a few percent longer than the base. At half of the path's rate, start and stalls may take as long as
 /// the file.
 fn assert_fits(path: &Value, report: &Value, (way, sender): (&str, &str)) {

@@ -71,8 +71,8 @@ fn what_was_meant_is_offered() {
     let line = only_error(&run(&["run", "ls", "-l"]), 2);
     assert!(line.contains("bufwise run -- ls"), "{line}");
     let line = only_error(&run(&["run", "--policy", "tahoe", "--", "true"]), 2);
-    assert!(line.contains("sobas, fit") && !line.contains("drs-ftp"), "{line}");
-    assert!(line.contains("sobas, fit") && !line.contains("did you mean"), "{line}");
+    assert!(line.contains("sobas, fit"), "{line}");
+    assert!(!line.contains("drs-ftp") && !line.contains("did you mean"), "{line}");
     for (wrong, right) in [("fti", "'fit'"), ("abt,sobsa", "'abt,sobas'"), ("atbt,sobas", "'abt,sobas'")] {
         let line = only_error(&run(&["daemon", "--policy", wrong]), 2);
         assert!(line.contains(&format!("did you mean {right}?")), "{line}");

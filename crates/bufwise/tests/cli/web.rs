@@ -292,7 +292,7 @@ fn a_signal_ends_it_in_order() {
 fn it_listens_where_only_this_host_is() {
     for place in ["0.0.0.0:0", "192.0.2.1:8080", "[::]:0"] {
         let line = only_error(&run(&["web", "--listen", place]), 2);
-        assert!(line.contains("loopback addresses alone"), "{line}");
+        assert!(line.contains("only at loopback addresses"), "{line}");
     }
     assert!(only_error(&run(&["web", "--listen", "localhost:80"]), 2).contains("127.0.0.1:0"));
     assert!(only_error(&run(&["web", "--interval", "5ms"]), 2).contains("1s to 60s"));

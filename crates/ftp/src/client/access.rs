@@ -15,14 +15,14 @@ use crate::wire::{ALPN, Features};
 pub enum Security {
     /// Never.
     Plain,
-    /// If the server offers it; an attacker on the path can prevent that.
+    /// If the server offers it. An attacker on the path can hide the offer.
     Offered(ClientTls),
     /// Always: otherwise the session fails before anything is sent.
     Required(ClientTls),
 }
 
 impl Security {
-    /// The same with TLS sessions of its own.
+    /// Returns this choice for one session, which shares no TLS session with others.
     pub(super) fn for_session(&self) -> Self {
         match self {
             Self::Plain => Self::Plain,
@@ -31,7 +31,7 @@ impl Security {
         }
     }
 
-    /// The same with TLS sessions that can be resumed any number of times.
+    /// Returns this choice with TLS sessions that can be resumed any number of times.
     pub(super) fn with_lasting_sessions(&self) -> Self {
         match self {
             Self::Plain => Self::Plain,
@@ -86,6 +86,6 @@ pub struct Server {
     pub tls: bool,
     /// The server speaks bufwise's dialect and accepted `OPTS DRS`: SBUF and 126 during transfers.
     pub dialect: bool,
-    /// Where it is.
+    /// Its address, if it is known.
     pub address: Option<SocketAddr>,
 }

@@ -4,7 +4,7 @@
 //! is full, 226 before this end has read the last byte, or none because it is gone.
 //! Rules: 1yz are events. A refusal ends the data at once. A transfer succeeds only when both the data and the final
 //! reply have come; each is awaited. After the data has failed, the final reply is awaited for a short time only.
-//! Where both fail, the server's reply is the cause to report, unless this end caused the failure. A lost control
+//! If both fail, the server's reply is reported as the cause, unless this end caused the failure. A lost control
 //! connection does not end the data: bytes that still arrive are kept.
 //! Properties kept: the data thread has ended when this returns; every wait is bounded.
 
@@ -111,7 +111,8 @@ struct Conductor<'a> {
     unanswered: u64,
 }
 
-/// Runs `data` beside the control connection until both have ended; `begun` is the reply that began the transfer, or ended it already.
+/// Runs `data` beside the control connection until both have ended; `begun` is the reply that began the transfer, or ended it
+/// already.
 pub(super) fn conduct<T: Send>(
     session: &mut ClientSession,
     order: &Command,
@@ -146,7 +147,7 @@ pub(super) fn conduct<T: Send>(
         session.spend();
         ClientError::Resources { source }
     })?;
-    // A panic of the data thread is one of ours: it goes on here.
+    // A panic of the data thread becomes a panic of this thread.
     let moved = moved.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     let ended = match (attended, moved) {
         (Ok(()), moved) => conductor.conclude(session.control(), order, moved),
@@ -156,14 +157,15 @@ pub(super) fn conduct<T: Send>(
         }
         (Err(error), _) => Err(error),
     };
-    // After a failure the two sides may mean different transfers; and an SBUF may have met the transfer's end.
+    // After a failure the two ends may disagree on which transfer a reply belongs to. An SBUF may have arrived after the
+    // transfer's end, and its reply may still come.
     if ended.is_err() || (conductor.unanswered > 0 && session.control().fence().is_err()) {
         session.spend();
     }
     ended.map(|moved| Conducted { moved, notes: conductor.notes })
 }
 
-/// Whether this end gave up the data.
+/// Whether this end gave the data transfer up.
 fn is_ours(error: &MoveError) -> bool {
     matches!(
         error,
@@ -175,8 +177,8 @@ fn is_ours(error: &MoveError) -> bool {
     )
 }
 
-/// The control connection is gone, as address translators do to silent ones during long transfers: bytes that still
-/// come are kept for the next attempt.
+/// Goes on with the data after the control connection is lost, so that bytes that still arrive are kept for the next attempt.
+/// Address translators drop control connections that are silent during a long transfer.
 fn outlast(control: &Control, desk: &Desk, watch: &mut impl FnMut(&Progress)) {
     while !desk.is_done() {
         if control.is_cancelled() {

@@ -10,7 +10,7 @@
 //! meanwhile; memory is bounded by the reader's limits, the number of 1yz by the time since the last command.
 
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -29,13 +29,14 @@ const CANCEL_POLL_INTERVAL: Duration = Duration::from_millis(100);
 const CHUNK: usize = 4_096;
 /// Bytes that may come before a reply is whole: the longest one, each of its bytes doubled by telnet.
 const MAX_UNREADABLE: usize = 2 * MAX_REPLY;
-/// Preliminary replies to one command: so many at once,
+/// Most preliminary replies to one command, besides [`MAX_EVENTS_PER_SECOND`].
 const MAX_EVENTS: u64 = 1_000;
-/// and so many for each second since. The dialect's come once per 10 ms at most, other servers' some seconds apart.
+/// Further preliminary replies that are allowed for each second since the command. Those of the dialect come at most once per
+/// 10 ms, those of other servers some seconds apart.
 const MAX_EVENTS_PER_SECOND: u64 = 200;
 /// "Service not available, closing control connection": may come at any time.
-const CLOSING: u16 = 421;
-/// The code that answers PWD, and here no other command.
+pub(super) const CLOSING: u16 = 421;
+/// Code of the reply to PWD. No other command that this client sends has a reply with this code.
 const FENCE: u16 = 257;
 
 /// The client's end of a control connection.
@@ -45,15 +46,15 @@ pub(super) struct Control {
     replies: ReplyReader,
     /// Commands whose final reply has not come.
     outstanding: usize,
-    /// When the last command was sent,
+    /// When the last command was sent.
     asked: Instant,
-    /// and how many 1yz have come since.
+    /// Number of 1yz replies since then.
     events: u64,
     /// The server has closed its side.
     ended: bool,
     timeout: Duration,
     cancel: Cancel,
-    /// Cleaning up after a cancellation: waits no longer end at it.
+    /// The session cleans up after a cancellation, which therefore ends no wait any more.
     cleaning: bool,
 }
 
@@ -75,15 +76,16 @@ impl Control {
         })
     }
 
-    /// The peer's address, the only one to which data connections go.
+    /// The peer's address, the only one to which data connections go. A link-local one names its interface.
     pub(super) fn peer(&self) -> Result<SocketAddr, ClientError> {
         self.stream.tcp().peer_addr().map_err(|source| broken("its address", source))
     }
 
-    /// Our own address on this connection: where the peer can reach us.
-    pub(super) fn local(&self) -> Result<IpAddr, ClientError> {
-        let address = self.stream.tcp().local_addr().map_err(|source| broken("our address", source))?;
-        Ok(address.ip())
+    /// Our own address on this connection, where the peer can reach us, with any port.
+    pub(super) fn local(&self) -> Result<SocketAddr, ClientError> {
+        let mut address = self.stream.tcp().local_addr().map_err(|source| broken("our address", source))?;
+        address.set_port(0);
+        Ok(address)
     }
 
     /// Whether everything is to end.
@@ -144,12 +146,13 @@ impl Control {
         }
     }
 
-    /// Notes that a 1yz has answered a command: one final reply less is outstanding.
+    /// Notes that a 1yz was the whole answer to a command, so that one final reply less is outstanding.
     pub(super) fn forgive(&mut self) {
         self.outstanding = self.outstanding.saturating_sub(1);
     }
 
-    /// Gets back into step by PWD when the number of outstanding replies is unknown: only PWD is answered by 257.
+    /// Gets back into step when the number of outstanding replies is unknown: sends PWD, and skips replies up to 257, which
+    /// answers only PWD.
     pub(super) fn fence(&mut self) -> Result<(), ClientError> {
         self.send(&Command::Pwd)?;
         while self.answer("PWD")?.code != FENCE {}

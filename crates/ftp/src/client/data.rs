@@ -14,12 +14,18 @@ use nix::poll::PollFlags;
 const CHUNK: usize = 64 << 10;
 
 /// Whether the stream continues with exactly `bytes`; reads them.
+///
+/// # Errors
+/// [`MoveError::Length`] for a stream that ends before, with the same bytes until then.
 pub(super) fn same(stream: &mut Stream, bytes: &[u8], job: &Job) -> Result<bool, MoveError> {
     let mut reader = Reader::new(stream, job)?;
     let mut theirs = vec![0; bytes.len()];
     let mut done = 0;
     while done < theirs.len() {
         match reader.read(&mut theirs[done..])? {
+            0 if theirs[..done] == bytes[..done] => {
+                return Err(MoveError::Length { expected: bytes.len() as u64, received: done as u64 });
+            }
             0 => return Ok(false),
             len => done += len,
         }

@@ -84,19 +84,24 @@ pub(super) fn stream(
     Ok(Outcome { size: report.bytes, report: Some(report), notes, measured, checksum, ..Outcome::default() })
 }
 
-/// Whether the file that already has the final name is the server's, as far as size and end tell.
+/// The outcome if the file that already has the final name is the server's, as far as size and end tell, and the sum with
+/// `checksum`.
 pub(super) fn is_there(
     session: &mut ClientSession,
     remote: &Path,
     file: &File,
     settings: &Settings,
-) -> Result<Option<u64>, ClientError> {
+) -> Result<Option<Outcome>, ClientError> {
     let Some(size) = session.size(remote)? else { return Ok(None) };
     if !file.metadata().is_ok_and(|metadata| metadata.len() == size) {
         return Ok(None);
     }
     let Ok(tail) = local::tail(file, size, TAIL) else { return Ok(None) };
-    Ok(verify::remote_tail(session, remote, size, &tail, settings)?.then_some(size))
+    if verify::remote_tail(session, remote, size, &tail, settings)? {
+        verify::already(session, remote, file, size, settings)
+    } else {
+        Ok(None)
+    }
 }
 
 /// Where a transfer continues.
@@ -150,7 +155,10 @@ fn fetch(
         },
         watch,
     );
-    if differs {
+    // Without a size the server's file may be shorter. With one this connection was cut, and the partial file can be resumed.
+    let is_shorter =
+        *have > 0 && size.is_none() && matches!(conducted, Err(ClientError::Move(MoveError::Length { .. })));
+    if differs || is_shorter {
         return Err(ClientError::TailDiffers);
     }
     conducted.map(|conducted| (conducted.moved, conducted.notes))

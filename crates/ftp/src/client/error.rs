@@ -37,7 +37,7 @@ pub enum ClientError {
     /// No connection.
     #[error("connecting to {address} failed: {source}")]
     Connect {
-        /// Where to.
+        /// The address.
         address: SocketAddr,
         /// The system's answer.
         source: io::Error,
@@ -64,8 +64,8 @@ pub enum ClientError {
         /// The time allowed.
         seconds: f64,
     },
-    /// The server's bytes are not FTP, or beyond its limits.
-    #[error("the server's answer cannot be read: {0}")]
+    /// The server's bytes are not FTP, or beyond its limits; or a name is one that FTP cannot carry.
+    #[error("{}", unreadable_or_unsendable(.0))]
     Wire(#[from] WireError),
     /// The server refused a command.
     #[error("the server refused {command}: {reply}")]
@@ -92,13 +92,13 @@ pub enum ClientError {
         reply: Answer,
     },
     /// A reply that belongs to no command.
-    #[error("the server sent a reply that nobody asked for: {reply}")]
+    #[error("the server sent a reply that belongs to no command: {reply}")]
     OutOfStep {
         /// The reply.
         reply: Answer,
     },
     /// Too many preliminary replies.
-    #[error("the server sent {count} preliminary replies to {during}, and no end of them")]
+    #[error("the server sent {count} preliminary replies to {during}, and no final one")]
     Endless {
         /// The command or the step.
         during: String,
@@ -109,7 +109,7 @@ pub enum ClientError {
     #[error(transparent)]
     Tls(TlsError),
     /// The server has no TLS and it was required.
-    #[error("{host} offers no TLS, and it was asked for: nothing was sent in clear text")]
+    #[error("{host} offers no TLS, which was required: nothing was sent in clear text")]
     NoTls {
         /// The server.
         host: String,
@@ -146,11 +146,11 @@ pub enum ClientError {
         /// The server's.
         remote: String,
     },
-    /// A checksum was asked for, and none can be had.
-    #[error("the server knows no checksum that we know: leave out --checksum")]
+    /// A checksum was requested, and there is none that both ends know.
+    #[error("the server has no checksum that this program knows: leave out --checksum")]
     NoChecksum,
     /// The partial file is not the beginning of the file to be resumed.
-    #[error("what is there of the file differs from the other end's")]
+    #[error("the part that is there differs from the file at the other end")]
     TailDiffers,
     /// The server cannot begin in the middle of a file.
     #[error("the server cannot resume a transfer: {reply}")]
@@ -159,12 +159,12 @@ pub enum ClientError {
         reply: Answer,
     },
     /// A pipe or device has already taken a part of the file.
-    #[error("the transfer broke in its middle, and a pipe or device cannot take back what it has: {0}")]
+    #[error("the transfer broke off, and a pipe or device cannot give back the bytes that it has: {0}")]
     Partly(Box<ClientError>),
     /// Ctrl-C.
     #[error("interrupted")]
     Interrupted,
-    /// A listing that cannot be worked through.
+    /// A listing that has too many entries or bytes.
     #[error("the directory {} {what}", path.display())]
     Tree {
         /// The directory.
@@ -191,6 +191,16 @@ impl From<TlsError> for ClientError {
             TlsError::Cancelled { .. } => Self::Interrupted,
             other => Self::Tls(other),
         }
+    }
+}
+
+/// Names the end to which an error of the wire belongs.
+fn unreadable_or_unsendable(error: &WireError) -> String {
+    match error {
+        WireError::LineBreak { .. } | WireError::Empty { .. } | WireError::ArgumentTooLong { .. } => {
+            error.to_string()
+        }
+        of_the_server => format!("the server's answer cannot be read: {of_the_server}"),
     }
 }
 

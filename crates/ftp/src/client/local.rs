@@ -3,7 +3,8 @@
 //! Problem: a transfer may end at any byte, by any cause; an incomplete file must never look complete, and the bytes
 //! that arrived should not be lost.
 //! Rule: data goes to `.NAME.bufwise-part` beside the target; after its last byte it is synchronised to the
-//! disk, renamed, and the directory is synchronised.
+//! disk, renamed, and the directory is synchronised, as are those in which directories are made. Where it replaces a file, it gets
+//! that file's permissions.
 //! Properties kept: the final name changes in one step from the old content to the whole file; the temporary file is a
 //! regular file with one writer at a time (locked), never followed through a link; in a tree no path leaves the tree's
 //! directory, whatever links it contains (cap-std); links of this user and of root are followed, those of other users
@@ -12,11 +13,12 @@
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
-use std::fs::{File, TryLockError};
+use std::fs::{File, Permissions, TryLockError};
 use std::io::{self, Seek, SeekFrom};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -30,12 +32,12 @@ use twox_hash::XxHash3_128;
 const SUFFIX: &str = ".bufwise-part";
 /// Longest name of a file on Linux.
 const NAME_MAX: usize = 255;
-/// Links in a row that are followed, as the kernel has it.
+/// Most links in a row that are followed: the kernel's own limit.
 const MAX_LINKS: usize = 40;
 /// Root, whose links are followed for every user.
 const ROOT: u32 = 0;
 
-/// A local file could not be had or finished.
+/// A local file could not be opened, written or renamed.
 #[derive(Debug, thiserror::Error)]
 pub enum LocalError {
     /// The system refused.
@@ -115,7 +117,11 @@ impl Folder {
     /// # Errors
     /// [`LocalError::System`].
     pub fn create(path: &Path) -> Result<Self, LocalError> {
+        let missing = missing(path, Path::exists);
         std::fs::create_dir_all(path).map_err(|source| failed("making the directory", path, source))?;
+        for made in missing {
+            synchronise(File::open(above(made)));
+        }
         Self::open(path)
     }
 
@@ -132,9 +138,7 @@ impl Folder {
             None => self.clone(),
             Some(parent) => {
                 let shown = self.shown.join(parent);
-                self.dir
-                    .create_dir_all(parent)
-                    .map_err(|source| failed("making the directory", &shown, source))?;
+                self.make_directory(parent)?;
                 let dir = self
                     .dir
                     .open_dir(parent)
@@ -150,8 +154,36 @@ impl Folder {
     /// # Errors
     /// [`LocalError::System`].
     pub fn make_directory(&self, path: &Path) -> Result<(), LocalError> {
+        let missing = missing(path, |path| self.dir.metadata(path).is_ok());
+        self.try_directory(path)?;
+        for made in missing {
+            self.synchronise(above(made));
+        }
+        Ok(())
+    }
+
+    /// Makes the directories `paths` below this one. Returns those that cannot be made, with the reason.
+    #[must_use]
+    pub fn make_directories(&self, paths: &[PathBuf]) -> Vec<(PathBuf, LocalError)> {
+        let refused = |path: &PathBuf| Some((path.clone(), self.try_directory(path).err()?));
+        let refused = paths.iter().filter_map(refused).collect();
+        // Each one once, also if an interrupted command has made what is in it.
+        let changed: BTreeSet<&Path> = paths.iter().map(|path| above(path)).collect();
+        for directory in changed {
+            self.synchronise(directory);
+        }
+        refused
+    }
+
+    fn try_directory(&self, path: &Path) -> Result<(), LocalError> {
         let made = self.dir.create_dir_all(path);
         made.map_err(|source| failed("making the directory", &self.shown.join(path), source))
+    }
+
+    /// Synchronises the names in the directory `path` below this one.
+    fn synchronise(&self, path: &Path) {
+        // The directory itself was opened by its path alone, which cannot be synchronised.
+        synchronise(self.dir.open(path).map(cap_std::fs::File::into_std));
     }
 }
 
@@ -228,6 +260,10 @@ impl Target {
         if !resume {
             file.set_len(0).map_err(|source| failed("emptying", &path, source))?;
         }
+        if let Some(mode) = self.mode() {
+            // Until the end its owner may read and write it, or it could not be resumed.
+            permit(&file, mode | 0o600);
+        }
         Ok(Partial { target: self.clone(), temporary, file })
     }
 
@@ -236,6 +272,12 @@ impl Target {
         options.read(true).write(true).create(true);
         options.custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits());
         Ok(self.folder.dir.open_with(name, &options)?.into_std())
+    }
+
+    /// Permissions of the file that already has the final name.
+    fn mode(&self) -> Option<u32> {
+        let metadata = self.folder.dir.symlink_metadata(&self.name).ok()?;
+        metadata.is_file().then(|| metadata.mode() & 0o777)
     }
 
     fn still_named(&self, name: &OsStr, file: &File) -> bool {
@@ -288,10 +330,19 @@ impl Partial {
     /// Synchronises the file to the disk and gives it its final name.
     ///
     /// # Errors
-    /// [`LocalError::System`]; the temporary file is then still there.
-    pub fn finish(self) -> Result<(), LocalError> {
-        self.file.sync_all().map_err(|source| self.failed("writing to the disk", source))?;
+    /// [`LocalError::System`]; the temporary file is then still there, unless the disk did not take it.
+    pub fn finish(mut self) -> Result<(), LocalError> {
+        if let Err(source) = self.file.sync_all() {
+            let error = self.failed("writing to the disk", source);
+            // It is not known which bytes the disk has, so none of them can be resumed.
+            let _stays = self.cut(0);
+            self.leave();
+            return Err(error);
+        }
         let (dir, is_ours) = (&self.target.folder.dir, self.target.still_named(&self.temporary, &self.file));
+        if let Some(mode) = self.target.mode() {
+            permit(&self.file, mode);
+        }
         let renamed = match is_ours {
             true => dir.rename(&self.temporary, dir, &self.target.name),
             false => Err(io::ErrorKind::NotFound.into()),
@@ -301,18 +352,14 @@ impl Partial {
             path: self.target.path(),
             source,
         })?;
-        // The new name is what has to reach the disk; some file systems cannot do it for a directory.
-        // `dir` itself was opened by its path alone, which cannot be synchronised.
-        if let Ok(directory) = dir.open(".") {
-            let _not_everywhere = directory.sync_all();
-        }
+        self.target.folder.synchronise(Path::new("."));
         Ok(())
     }
 
     /// Removes the temporary file if it is empty.
     pub fn leave(self) {
         if self.length().is_ok_and(|len| len == 0) {
-            // An empty file is no loss, and no harm if it stays.
+            // An empty file has nothing to resume, and does no harm if it cannot be removed.
             let _may_stay = self.target.folder.dir.remove_file(&self.temporary);
         }
     }
@@ -365,6 +412,28 @@ pub(super) fn tail(file: &File, len: u64, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; usize::try_from(count).unwrap_or(usize::MAX)];
     file.read_exact_at(&mut bytes, len - count)?;
     Ok(bytes)
+}
+
+/// The directories on the way to `path`, itself included, that are not there: the deepest first.
+fn missing(path: &Path, is_there: impl Fn(&Path) -> bool) -> Vec<&Path> {
+    path.ancestors().take_while(|path| !path.as_os_str().is_empty() && !is_there(path)).collect()
+}
+
+/// The directory that `path` is in.
+fn above(path: &Path) -> &Path {
+    path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Brings the names in a directory to the disk, where it can be opened and its file system can do so.
+fn synchronise(directory: io::Result<File>) {
+    if let Ok(directory) = directory {
+        let _not_everywhere = directory.sync_all();
+    }
+}
+
+/// Sets the permissions of a file, where its file system has them.
+fn permit(file: &File, mode: u32) {
+    let _not_everywhere = file.set_permissions(Permissions::from_mode(mode));
 }
 
 fn failed(operation: &'static str, path: &Path, source: io::Error) -> LocalError {

@@ -2,7 +2,7 @@
 //!
 //! Source: netrc(5) and ftp(1). Words are parted by white space; `machine NAME` or `default` begins an entry;
 //! `login`, `password` and `account` take a word; `macdef NAME` runs to an empty line.
-//! We: a word may stand in double quotes with `\"`, `\\`, `\n`, `\r`, `\t`, as in curl; `#` at the beginning
+//! Choices: a word may stand in double quotes with `\"`, `\\`, `\n`, `\r`, `\t`, as in curl; `#` at the beginning
 //! of a word comments the line out where a keyword is expected; `default` counts after all `machine` entries, wherever
 //! it stands; words with control characters are refused, because they could contain commands.
 //! Properties kept: reading is bounded ([`MAX_FILE`]) and takes linear time; errors name the line and never show
@@ -42,7 +42,7 @@ struct Entry {
 /// Why a netrc file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum NetrcError {
-    /// Not readable.
+    /// It cannot be read.
     #[error("cannot read {}: {source}", path.display())]
     Read {
         /// The file.
@@ -62,7 +62,7 @@ pub enum NetrcError {
         /// The file.
         path: PathBuf,
     },
-    /// Not in the format.
+    /// A line does not have the format.
     #[error("{} line {line}: {what}", path.display())]
     Syntax {
         /// The file.
@@ -293,7 +293,8 @@ mod tests {
 
     #[test]
     fn a_password_that_others_may_read_is_refused() {
-        let file = std::env::temp_dir().join(format!("bufwise-netrc-{}", std::process::id()));
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("netrc");
         fs::write(&file, "machine a login jo password y\nmachine b login jo\n").unwrap();
         fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
         let netrc = Netrc::read(&file).unwrap().unwrap();

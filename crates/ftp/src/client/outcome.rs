@@ -11,7 +11,7 @@ use super::verify::Checked;
 pub struct Outcome {
     /// Bytes of the whole file.
     pub size: u64,
-    /// Of these, bytes that an earlier attempt had moved.
+    /// Those of them that an earlier attempt had moved.
     pub resumed_from: u64,
     /// The last attempt's transfer; `None` when nothing had to be moved.
     pub report: Option<Report>,

@@ -14,7 +14,7 @@ use super::worker::Worker;
 /// item as it comes. Items that a cancellation left out have no result.
 ///
 /// # Errors
-/// Not one thread could be started.
+/// The system's, if it can start no thread at all.
 pub fn in_parallel<T: Sync, R: Send>(
     workers: Vec<Worker>,
     items: &[T],

@@ -7,7 +7,7 @@
 //! peer, or a server could direct us to other hosts.
 //! Properties kept: a session that is or may be out of step is `spent` and never used again.
 
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs, UdpSocket};
+use std::net::{TcpStream, ToSocketAddrs, UdpSocket};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ use bufwise_mover::{MoveError, Sockets};
 use bufwise_policy::PolicyKind;
 
 use super::access::{Access, Security, Server};
-use super::control::Control;
+use super::control::{CLOSING, Control};
 use super::error::ClientError;
 use super::login::Login;
 use super::settings::Settings;
@@ -142,7 +142,8 @@ impl ClientSession {
     /// A data connection, opened as `sockets` says; encrypted only after the transfer has been ordered.
     pub(super) fn data(&mut self, sockets: &Sockets) -> Result<TcpStream, ClientError> {
         let port = self.passive_port()?;
-        let peer = SocketAddr::new(self.control.peer()?.ip(), port);
+        let mut peer = self.control.peer()?;
+        peer.set_port(port);
         let connected = sockets.connect_unless(peer, self.control.timeout(), &self.access.cancel);
         // The server now waits for this connection, and would answer the next EPSV only afterwards.
         connected.map_err(|error| match error {
@@ -205,7 +206,12 @@ impl ClientSession {
     /// Some servers complete an empty transfer without a preliminary reply: then this returns the final reply.
     pub(super) fn begin(&mut self, order: &Command) -> Result<Reply, ClientError> {
         let begun = self.await_beginning(order);
-        self.spent |= !matches!(begun, Ok(_) | Err(ClientError::Refused { .. }));
+        let goes_on = match &begun {
+            Ok(_) => true,
+            Err(ClientError::Refused { reply, .. }) => reply.code != CLOSING,
+            Err(_) => false,
+        };
+        self.spent |= !goes_on;
         begun
     }
 
@@ -239,8 +245,9 @@ impl ClientSession {
         }
         let reply = self.ask(&Command::Prob(None))?;
         let Ok(offer) = ProbeOffer::from_reply(&reply) else { return Ok(None) };
-        let peer = SocketAddr::new(self.control.peer()?.ip(), offer.port);
-        let socket = UdpSocket::bind((self.control.local()?, 0));
+        let mut peer = self.control.peer()?;
+        peer.set_port(offer.port);
+        let socket = UdpSocket::bind(self.control.local()?);
         let prober =
             socket.and_then(|socket| Prober::start(socket, peer, offer.token, ProberConfig::default()));
         // Probes are optional.
@@ -254,7 +261,7 @@ impl ClientSession {
         }
         let (local, peer) = (self.control.local()?, self.control.peer()?.ip());
         let responder = Token::random().and_then(|token| {
-            let responder = Responder::start(UdpSocket::bind((local, 0))?, peer, token, Limits::default())?;
+            let responder = Responder::start(UdpSocket::bind(local)?, peer, token, Limits::default())?;
             Ok((responder, token))
         });
         let Ok((responder, token)) = responder else { return Ok(None) };
@@ -311,14 +318,16 @@ fn connect(access: &Access) -> Result<TcpStream, ClientError> {
         if access.cancel.is_cancelled() {
             return Err(ClientError::Interrupted);
         }
-        match TcpStream::connect_timeout(&address, access.timeout) {
+        match Sockets::default().connect_unless(address, access.timeout, &access.cancel) {
             Ok(stream) => {
                 // Commands are small, and each waits for its answer.
                 let _slower = stream.set_nodelay(true);
                 let _not_watched = socket2::SockRef::from(&stream).set_keepalive(true);
                 return Ok(stream);
             }
-            Err(source) => failure = ClientError::Connect { address, source },
+            Err(MoveError::Cancelled { .. }) => return Err(ClientError::Interrupted),
+            Err(MoveError::Connect { source, .. }) => failure = ClientError::Connect { address, source },
+            Err(other) => failure = other.into(),
         }
     }
     Err(failure)

@@ -2,8 +2,9 @@
 //!
 //! Problem: a server writes received bytes under the given name, and keeps half a file when the connection breaks.
 //! Rules: the file goes to `.NAME.bufwise-part` in the same directory, and is renamed once its size there is right. It
-//! goes to its final name directly for anonymous uploads, which servers usually forbid to rename, for servers of
-//! bufwise, which do all this themselves, and on request. To resume, the last 64 KiB of the partial file are read back
+//! goes to its final name directly in three cases: anonymous uploads, which servers usually forbid to rename; servers of
+//! bufwise, which do all this themselves; and on request. Bytes of an earlier command are resumed on request only, those of this
+//! command in any case. To resume, the last 64 KiB of the partial file are read back
 //! and compared, or all of it by HASH where it cannot be read; then APPE continues or, where APPE is refused, REST and
 //! STOR.
 //! Properties kept: with renaming, the final name appears only after the size, and with `checksum` the sum, were
@@ -25,47 +26,59 @@ use super::settings::Settings;
 use super::verify;
 use crate::wire::{Command, Reply};
 
-/// Puts `file` to `remote`.
+/// Puts `file` to `remote`. With `resume` it continues what is there; that is set once the server has begun to write this
+/// file.
 pub(super) fn upload(
     session: &mut ClientSession,
     file: &File,
     remote: &Path,
-    resume: bool,
+    resume: &mut bool,
     settings: &Settings,
     watch: &mut impl FnMut(Event<'_>),
 ) -> Result<Outcome, ClientError> {
     let failed = |source| ClientError::Read { path: remote.to_owned(), source };
     let size = file.metadata().map_err(failed)?.len();
-    let in_place = settings.in_place || is_atomic(session) || session.access().login.is_anonymous();
+    let in_place = is_in_place(session, settings);
     let goal = if in_place { remote.to_owned() } else { beside(remote) };
-    let have = if resume { there(session, file, &goal, size, settings)? } else { 0 };
+    let have = if *resume { there(session, file, &goal, size, settings)? } else { 0 };
     watch(Event::Begun { size: Some(size), resumed_from: have });
     let watch = |progress: &Progress| watch(Event::Progress(progress));
     let outcome = Outcome { size, resumed_from: have, ..Outcome::default() };
     announce_length(session, size - have)?;
-    let sent = push(session, file, &goal, have, settings, watch)?;
-    if let Some(found) = session.size(&goal)?.filter(|found| *found != size) {
+    let sent = push(session, file, &goal, have, resume, settings, watch)?;
+    // Without the server's word, the bytes that were sent count: the file may have been cut meanwhile.
+    let found = session.size(&goal)?.unwrap_or(have + sent.moved.report.bytes);
+    if found != size {
         return Err(ClientError::Size { expected: size, found });
     }
-    let checksum = if settings.checksum { Some(verify::compare(session, &goal, file)?) } else { None };
+    let checksum = settings.checksum.then(|| verify::compare(session, &goal, file)).transpose();
+    if matches!(checksum, Err(ClientError::Checksum { .. })) && !in_place {
+        // No part of it can be resumed. It stays where the server does not let it be removed.
+        let _may_stay = session.ask(&Command::Dele(goal.clone()));
+    }
+    let checksum = checksum?;
     if !in_place {
         rename(session, &goal, remote)?;
     }
     Ok(Outcome { report: Some(sent.moved.report), notes: sent.notes, checksum, ..outcome })
 }
 
-/// Whether the final name already has the file, as far as size and end tell.
+/// The outcome if the final name already has the file, as far as size and end tell, and the sum with `checksum`.
 pub(super) fn is_there(
     session: &mut ClientSession,
     file: &File,
     remote: &Path,
     settings: &Settings,
-) -> Result<Option<u64>, ClientError> {
+) -> Result<Option<Outcome>, ClientError> {
     let Ok(size) = file.metadata().map(|metadata| metadata.len()) else { return Ok(None) };
     if session.size(remote)? != Some(size) {
         return Ok(None);
     }
-    Ok((size == 0 || there(session, file, remote, size, settings)? == size).then_some(size))
+    if size == 0 || there(session, file, remote, size, settings)? == size {
+        verify::already(session, remote, file, size, settings)
+    } else {
+        Ok(None)
+    }
 }
 
 /// How many bytes of the file the server has, verified by their last part.
@@ -87,7 +100,12 @@ fn there(
     Ok(if same { have } else { 0 })
 }
 
-/// The same for a server of bufwise, which shows an upload under its name only when it is whole; until then only SIZE
+/// Whether a file goes to its final name directly.
+pub(super) fn is_in_place(session: &ClientSession, settings: &Settings) -> bool {
+    settings.in_place || is_atomic(session) || session.access().login.is_anonymous()
+}
+
+/// Whether the server is bufwise's, which shows an upload under its name only when it is whole; until then only SIZE
 /// and HASH report the bytes that have arrived.
 fn is_atomic(session: &ClientSession) -> bool {
     session.server().features.drs().is_some()
@@ -110,6 +128,7 @@ fn push(
     file: &File,
     goal: &Path,
     have: u64,
+    begun_here: &mut bool,
     settings: &Settings,
     watch: impl FnMut(&Progress),
 ) -> Result<Conducted<Sent>, ClientError> {
@@ -118,6 +137,7 @@ fn push(
     let desk = Desk::new()?;
     let tcp = session.data(&settings.sockets())?;
     let (order, begun) = order(session, goal, have)?;
+    *begun_here = true;
     let stream = session.protect(tcp)?;
     let job = settings.job(&desk.cancel);
     let grants = BufferGrants::new(settings.send_cap);
@@ -155,7 +175,7 @@ fn rename(session: &mut ClientSession, from: &Path, to: &Path) -> Result<(), Cli
 }
 
 /// The temporary name in the same directory.
-fn beside(remote: &Path) -> PathBuf {
+pub(super) fn beside(remote: &Path) -> PathBuf {
     match remote.file_name() {
         Some(name) => remote.with_file_name(temporary_name(name)),
         None => remote.to_owned(),

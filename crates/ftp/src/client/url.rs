@@ -2,7 +2,7 @@
 //!
 //! Source: RFC 1738, section 3.2 (the path is relative to the login directory, `%2F` in front makes it
 //! absolute; `;type=` at the end), RFC 3986 for the percent-encoding and the brackets of IPv6.
-//! We: `//` in front is absolute, too, as in curl; only `;type=i` is accepted, because this program moves bytes
+//! Choices: `//` in front is absolute, too, as in curl; only `;type=i` is accepted, because this program moves bytes
 //! unchanged; an address with a password is refused, because command lines are public on a host and stay in shell
 //! histories.
 //! Properties kept: an accepted address has no control character, so no part of it can end a command on the control
@@ -83,7 +83,7 @@ pub enum UrlError {
     /// No host, or characters that no host name has.
     #[error("`{0}` is no host: write a name, an IPv4 address, or an IPv6 address in brackets")]
     Host(String),
-    /// Not a port.
+    /// The port is not a number from 1 to 65535.
     #[error("`{0}` is no port: write a number from 1 to 65535")]
     Port(String),
     /// A percent sign without two hexadecimal digits.

@@ -12,7 +12,8 @@ use bufwise_mover::{Job, Sockets};
 
 use super::conduct::{Buffers, Desk, conduct};
 use super::data;
-use super::error::ClientError;
+use super::error::{Answer, ClientError};
+use super::outcome::Outcome;
 use super::session::ClientSession;
 use super::settings::Settings;
 use crate::wire::Command;
@@ -20,6 +21,9 @@ use crate::wire::question::Question;
 
 /// Bytes of a file read at once to be summed.
 const CHUNK: usize = 1 << 20;
+
+/// A data connection over TLS that does not resume the session (vsftpd): tried again with another kind of session.
+const NOT_RESUMED: u16 = 522;
 
 /// How long a server may take for a sum: a terabyte at a gigabyte per second.
 const CHECKSUM_TIMEOUT: Duration = Duration::from_secs(1_000);
@@ -79,10 +83,36 @@ fn agreed(ours: Digest, theirs: Digest) -> Result<Checked, ClientError> {
     })
 }
 
+/// The outcome for a file of `size` bytes that is at both ends, as far as its end tells; `None` if with `checksum` the sums
+/// differ.
+///
+/// # Errors
+/// As [`compare`].
+pub(super) fn already(
+    session: &mut ClientSession,
+    remote: &Path,
+    file: &File,
+    size: u64,
+    settings: &Settings,
+) -> Result<Option<Outcome>, ClientError> {
+    let checksum = match settings.checksum.then(|| compare(session, remote, file)).transpose() {
+        Err(ClientError::Checksum { .. }) => return Ok(None),
+        compared => compared?,
+    };
+    Ok(Some(Outcome { checksum, ..Outcome::already(size) }))
+}
+
+/// Whether a refusal is for good. After any other one the same command may succeed, so the part that is there must not be taken
+/// for another file's: it would be lost.
+fn is_final(reply: &Answer) -> bool {
+    reply.code / 100 == 5 && reply.code != NOT_RESUMED
+}
+
 /// Whether the server's bytes of `remote` are the first `len` bytes of `file`, by their checksum.
 ///
 /// # Errors
-/// [`ClientError`] when the connection fails; for a server without an answer the result is `false`.
+/// [`ClientError`] when the connection fails or the server refuses for now; for a server without an answer the result is
+/// `false`.
 pub(super) fn beginning(
     session: &mut ClientSession,
     remote: &Path,
@@ -91,9 +121,8 @@ pub(super) fn beginning(
 ) -> Result<bool, ClientError> {
     let theirs = match ask(session, remote) {
         Ok(theirs) => theirs,
-        Err(ClientError::NoChecksum | ClientError::Refused { .. } | ClientError::Unexpected { .. }) => {
-            return Ok(false);
-        }
+        Err(ClientError::NoChecksum | ClientError::Unexpected { .. }) => return Ok(false),
+        Err(ClientError::Refused { reply, .. }) if is_final(&reply) => return Ok(false),
         Err(error) => return Err(error),
     };
     let ours = sum(file, theirs.kind(), len);
@@ -132,7 +161,8 @@ fn sum(mut file: &File, kind: HashKind, len: u64) -> io::Result<Digest> {
 /// Whether the first `len` bytes of `remote` end in `tail`, and nothing follows.
 ///
 /// # Errors
-/// [`ClientError`] when the connection fails; for a server that refuses to send the file the result is `false`.
+/// [`ClientError`] when the connection fails or the server refuses for now; for a server that refuses for good to send the
+/// file the result is `false`.
 pub(super) fn remote_tail(
     session: &mut ClientSession,
     remote: &Path,
@@ -149,17 +179,20 @@ pub(super) fn remote_tail(
         Ok((order, begun)) => {
             let mut stream = session.protect(tcp)?;
             let job = Job { bounds: settings.bounds(), cancel: desk.cancel.clone(), ..Job::default() };
+            let mut continues = false;
+            let noted = &mut continues;
             // Close the stream: some servers wait for that.
-            let read = move || data::all(&mut stream, tail.len(), &job);
+            let read = move || data::all(&mut stream, tail.len(), &job).inspect(|all| *noted = all.is_none());
             let conducted = conduct(session, &order, begun, &desk, Buffers::Silent, read, |_| {});
             match conducted {
                 Ok(conducted) => Ok(conducted.moved.is_some_and(|bytes| bytes == tail)),
                 // The file continues, we closed early, and the server reports that.
-                Err(ClientError::Refused { .. }) => Ok(false),
+                Err(ClientError::Refused { reply, .. }) if continues || is_final(&reply) => Ok(false),
                 Err(error) => Err(error),
             }
         }
-        Err(ClientError::Refused { .. } | ClientError::CannotResume { .. }) => Ok(false),
+        Err(ClientError::CannotResume { .. }) => Ok(false),
+        Err(ClientError::Refused { reply, .. }) if is_final(&reply) => Ok(false),
         Err(error) => Err(error),
     }
 }

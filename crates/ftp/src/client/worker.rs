@@ -6,6 +6,7 @@
 //! Properties kept: a file is tried at most `retries + 1` times (and once more after a wrong partial file); an
 //! interruption ends every wait; the session is ended politely in every case.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -43,7 +44,7 @@ impl Worker {
         Self { access: access.clone(), settings: settings.clone(), session: None }
     }
 
-    /// The same, limited to so many bytes per second.
+    /// Limits each transfer to this many bytes per second; `None`: no limit.
     #[must_use]
     pub fn with_limit(mut self, limit: Option<Rate>) -> Self {
         self.settings.limit = limit;
@@ -94,10 +95,10 @@ impl Worker {
         if settings.resume
             && !target.is_begun()
             && let Some(file) = target.finished()
-            && let Some(size) = self
+            && let Some(there) = self
                 .attempts(&mut watch, |session, _, _| download::is_there(session, remote, &file, settings))?
         {
-            return Ok(Outcome::already(size));
+            return Ok(there);
         }
         let mut partial = target.begin(settings.resume)?;
         let got = self.attempts(&mut watch, |session, again, watch| {
@@ -141,6 +142,20 @@ impl Worker {
         })
     }
 
+    /// Those of `paths` on the server that are the temporary names of others of them: uploads of the others would replace
+    /// them.
+    ///
+    /// # Errors
+    /// When the connection fails.
+    pub fn clashing(&mut self, paths: &[PathBuf]) -> Result<BTreeSet<PathBuf>, ClientError> {
+        let settings = self.settings.clone();
+        if self.with_session(|session| Ok(upload::is_in_place(session, &settings)))? {
+            return Ok(BTreeSet::new());
+        }
+        let taken: BTreeSet<PathBuf> = paths.iter().map(|path| upload::beside(path)).collect();
+        Ok(paths.iter().filter(|path| taken.contains(*path)).cloned().collect())
+    }
+
     /// Creates the directories, parents first. Returns those that neither were created nor existed, with the server's
     /// refusals.
     ///
@@ -152,8 +167,13 @@ impl Worker {
     ) -> Result<Vec<(PathBuf, ClientError)>, ClientError> {
         let mut refused = Vec::new();
         for path in paths {
+            let command = Command::Mkd(path.clone());
+            // The name may be one that FTP cannot carry.
+            if let Err(error) = command.encode() {
+                refused.push((path.clone(), error.into()));
+                continue;
+            }
             let failure = self.with_session(|session| {
-                let command = Command::Mkd(path.clone());
                 let reply = session.ask(&command)?;
                 // A refusal does not tell whether the directory exists already.
                 let there = reply.is_completion() || is_directory(session, path)?;
@@ -176,14 +196,15 @@ impl Worker {
     ) -> Result<Outcome, ClientError> {
         let settings = &self.settings.clone();
         if settings.resume
-            && let Some(size) =
+            && let Some(there) =
                 self.attempts(&mut watch, |session, _, _| upload::is_there(session, file, remote, settings))?
         {
-            return Ok(Outcome::already(size));
+            return Ok(there);
         }
+        let mut resume = settings.resume;
         self.attempts(&mut watch, |session, again, watch| {
-            let resume = again.unwrap_or(settings.resume);
-            upload(session, file, remote, resume, settings, watch)
+            resume &= again != Some(false);
+            upload(session, file, remote, &mut resume, settings, watch)
         })
     }
 

@@ -23,9 +23,9 @@ use bufwise_units::Bytes;
 use super::limits::locked;
 use super::sync::Mutex;
 
-/// Granted in any case.
+/// Bytes that each transfer is granted in any case.
 const LEAST: u64 = Share::LEAST.0;
-/// No bound: more than any host has, and sums of it are still numbers.
+/// Stands for "no bound": more memory than any host has, yet sums of many such bounds do not overflow.
 const ENDLESS: Bytes = Bytes(1 << 60);
 
 /// Most memory that the receive buffers of uploads may have.
@@ -38,8 +38,8 @@ pub struct ReceiveCaps {
 }
 
 impl Default for ReceiveCaps {
-    /// For as many transfers as [`super::BufferCaps`]: a window of 16 MiB takes at least twice as much memory. With the
-    /// kernel's usual 6 MiB, some twenty uploads of a user and eighty in all stay unbounded.
+    /// Suffices for as many transfers as [`super::BufferCaps`]: a window of 16 MiB takes at least twice as much memory. With the
+    /// kernel's usual maximum of 6 MiB, about twenty uploads of a user, and eighty in all, stay unbounded.
     fn default() -> Self {
         Self { user: Bytes(128 << 20), host: Bytes(512 << 20) }
     }
@@ -83,7 +83,7 @@ impl Budget {
         Self { user: user.min(ENDLESS), host: host.min(ENDLESS), held: Arc::default() }
     }
 
-    /// For a transfer of `user`.
+    /// Opens an empty grant for a transfer of `user`.
     pub(super) fn open(&self, user: &str) -> BudgetGrant {
         let mut held = locked(&self.held);
         held.pools(user).into_iter().for_each(|pool| pool.transfers += 1);
@@ -92,14 +92,14 @@ impl Budget {
 }
 
 impl Held {
-    /// The host's, and that of `user`.
+    /// Returns the pool of the host, and that of `user`.
     fn pools(&mut self, user: &str) -> [&mut Pool; 2] {
         [&mut self.host, self.users.entry(user.to_owned()).or_default()]
     }
 }
 
 impl BudgetGrant {
-    /// Grants memory, in place of the grant before; `buffer`: what the transfer has now.
+    /// Grants memory, which replaces the previous grant; `buffer` is the memory that the transfer has now.
     pub(super) fn ask(&mut self, wanted: Bytes, buffer: Bytes) -> Bytes {
         let (user, host) = (self.budget.user, self.budget.host);
         let mut held = locked(&self.budget.held);

@@ -115,7 +115,7 @@ impl TuningConfig {
 pub struct Limits {
     /// Sessions at once.
     pub sessions: usize,
-    /// Of these, sessions from one IPv4 address or one IPv6 network of 64 bits.
+    /// Most of these from one IPv4 address or one IPv6 network of 64 bits.
     pub sessions_per_address: usize,
     /// Wrong passwords in one session, after which it ends.
     pub passwords: u32,

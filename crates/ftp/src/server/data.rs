@@ -154,7 +154,10 @@ mod tests {
         assert!(matches!(open(Duration::from_millis(20)), Err(DataError::Nobody { .. })));
         cancel.cancel();
         assert!(matches!(open(Duration::from_secs(60)), Err(DataError::Cancelled)));
-        let nobody = TcpListener::bind((HERE, 0)).unwrap().local_addr().unwrap();
+        // Bound and not listening: no other test gets the port.
+        let silent = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        silent.bind(&SocketAddr::new(HERE, 0).into()).unwrap();
+        let nobody = silent.local_addr().unwrap().as_socket().unwrap();
         let refused =
             Way::Active(nobody).open(&Sockets::default(), HERE, Duration::from_secs(60), &Cancel::default());
         assert!(matches!(refused, Err(DataError::Socket(MoveError::Connect { .. }))), "{refused:?}");
@@ -162,7 +165,9 @@ mod tests {
 
     #[test]
     fn ports_come_from_the_range_until_it_is_used_up() {
-        let free = TcpListener::bind((HERE, 0)).unwrap().local_addr().unwrap().port();
+        // Below the ports that the system gives to connections, one of which could take it meanwhile.
+        let mut ports = 20_000 + (std::process::id() % 5_000) as u16..30_000;
+        let free = ports.find(|port| TcpListener::bind((HERE, *port)).is_ok()).unwrap();
         let range = free..=free;
         let first = listen(&Sockets::default(), SocketAddr::new(HERE, 0), Some(&range)).unwrap();
         assert_eq!(first.local_addr().unwrap().port(), free);

@@ -50,6 +50,8 @@ pub enum Event {
         peer: SocketAddr,
         /// By whom.
         user: String,
+        /// Whether that user had logged in with a password. Anybody else changes files at any rate.
+        is_known: bool,
         /// How: `removed`, `renamed` and so on.
         what: &'static str,
         /// Which, escaped.
@@ -92,7 +94,7 @@ impl fmt::Display for Event {
             }
             Self::LoginFailed { peer, name } => write!(f, "{peer} failed to log in as {name}"),
             Self::Transfer(transfer) => transfer.fmt(f),
-            Self::Changed { peer, user, what, path } => write!(f, "{peer} {user} {what} {path}"),
+            Self::Changed { peer, user, what, path, .. } => write!(f, "{peer} {user} {what} {path}"),
             Self::Ended { peer, reason, .. } => write!(f, "{peer} session ended: {reason}"),
             Self::Trouble { what } => f.write_str(what),
         }
@@ -126,6 +128,8 @@ pub struct Transfer {
     pub peer: IpAddr,
     /// The user's name.
     pub user: String,
+    /// Whether that user had logged in with a password. Anybody else transfers files at any rate.
+    pub is_known: bool,
     /// Which way the file went.
     pub direction: Direction,
     /// The file, as clients name it, escaped.

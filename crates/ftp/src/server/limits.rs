@@ -24,13 +24,13 @@ use bufwise_units::Bytes;
 
 use super::sync::{Mutex, MutexGuard};
 
-/// Failures of an origin are forgotten after so long without a further failure.
+/// Failures of an origin are forgotten after this time without a further failure.
 const FORGIVEN_AFTER: Duration = Duration::from_secs(600);
-/// Most queues of attempts that are remembered; beyond, those that have been due longest are forgotten.
+/// Most queues of attempts that are remembered. When there are more, those that have been due longest are forgotten.
 const MAX_LINES: usize = 4_096;
 /// Names of one origin that have a queue of their own: enough for people behind one address, not for a list of guesses.
 const NAMES: usize = 16;
-/// The delay doubles with every failure up to so many times.
+/// The delay doubles with every failure, at most this many times.
 const DOUBLINGS: u32 = 4;
 
 /// The origin to which a limit applies.
@@ -96,8 +96,8 @@ impl Slots {
         Self { most, most_per_origin, taken: Arc::default() }
     }
 
-    /// A place for `peer`, and the peer whose session was ended for it. `hang_up` must end the new session at once; it
-    /// is called only while that session is dispensable.
+    /// A place for `peer`, and the peer whose session was ended to make room. `hang_up` must end the new session at once; it is
+    /// called only while the new session is dispensable.
     pub(super) fn take(
         &self,
         peer: SocketAddr,
@@ -130,7 +130,7 @@ impl Slots {
 }
 
 impl Taken {
-    /// The session that is ended for one from `newcomer`.
+    /// The session that is ended to make room for one from `newcomer`.
     fn dispensable(&self, newcomer: IpAddr) -> Option<u64> {
         let dispensable = || self.sessions.iter().filter(|(_, holder)| holder.is_dispensable());
         let mut origins: HashMap<IpAddr, usize> = HashMap::new();

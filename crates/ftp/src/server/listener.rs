@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use bufwise_mover::is_passing;
 use bufwise_mover::wake::{self, Bell};
 use bufwise_policy::{PolicyKind, Side};
+use bufwise_socket::heap;
 use bufwise_units::Bytes;
 use nix::poll::PollFlags;
 use socket2::{Domain, Protocol, Socket, Type};
@@ -31,6 +32,8 @@ use crate::wire::Reply;
 const ACCEPT_BACKLOG: i32 = 128;
 /// Pause after an accept that failed for lack of descriptors or memory.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(200);
+/// Least time from a connection to the moment when freed memory is given back to the system, and between two such moments.
+const TRIM_INTERVAL: Duration = Duration::from_secs(5);
 /// How often to check whether all sessions have ended.
 const END_POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// How long sessions that transfer nothing may take to end: for a farewell, not for a handshake that hangs.
@@ -97,16 +100,21 @@ impl Server {
     /// # Errors
     /// The system's, when waiting for connections is not possible any more.
     pub fn run(self) -> io::Result<()> {
+        let mut trim_at: Option<Instant> = None;
         loop {
-            let far = Instant::now() + Duration::from_secs(3_600);
+            let until = trim_at.unwrap_or_else(|| Instant::now() + Duration::from_secs(3_600));
             let stop = self.shared.stop.bell();
             let watched = [(self.listener.as_fd(), PollFlags::POLLIN), (stop.as_fd(), PollFlags::POLLIN)];
-            let [ready, stopped] = wake::until(watched, far)?;
+            let [ready, stopped] = wake::until(watched, until)?;
             if stopped {
                 break;
             }
             if ready {
                 self.accept();
+                trim_at.get_or_insert_with(|| Instant::now() + TRIM_INTERVAL);
+            }
+            if trim_at.is_some_and(|at| Instant::now() >= at) {
+                trim_at = self.trim();
             }
         }
         let Self { listener, shared, .. } = self;
@@ -124,6 +132,16 @@ impl Server {
             thread::sleep(END_POLL_INTERVAL);
         }
         Ok(())
+    }
+
+    /// Gives the memory that sessions have freed back to the system once the last of them has ended. Returns when to try
+    /// again, if one has not.
+    fn trim(&self) -> Option<Instant> {
+        if self.shared.slots.taken() > 0 {
+            return Some(Instant::now() + TRIM_INTERVAL);
+        }
+        heap::trim();
+        None
     }
 
     fn accept(&self) {

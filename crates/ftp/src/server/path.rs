@@ -4,7 +4,7 @@
 //! ([`super::store`] handles links: it resolves every path below a directory descriptor); clients cannot name the files
 //! of unfinished uploads.
 //!
-//! We: `..` removes a component of the text, even behind a link to a directory, as in shells.
+//! Choice: `..` removes a component of the path's text, even after a link to a directory, as in shells.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;

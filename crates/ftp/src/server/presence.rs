@@ -3,7 +3,7 @@
 //! Problem: in stream mode the end of the data connection is the end of the file (RFC 959, section 3.4.1), and a killed
 //! client ends that connection, too. Its control connection also ends, but not earlier: Linux closes the descriptors of
 //! a killed program in no guaranteed order, mostly the latest first, which is the data connection. Measured over
-//! loopback: the control connection ended 2 to 20 us after the data; for curl, lftp, tnftp and rclone, killed or
+//! loopback, the control connection ended 2 to 20 us after the data; for curl, lftp, tnftp and rclone, killed or
 //! interrupted, commonly within 1 ms; for an interrupted Python 5 ms; on a host with twice the work that it can do,
 //! more than 10 ms once in 20 times. For a killed `curl --limit-rate`, 19 of 20 uploads looked finished to a server
 //! that checked at once.

@@ -77,7 +77,7 @@ struct AtEnd(Arc<Link>);
 impl Drop for AtEnd {
     fn drop(&mut self) {
         let reply = Reply::single(451, "The server failed.");
-        let what = "a data thread has failed".to_owned();
+        let what = "a data thread has panicked".to_owned();
         self.0.end(Outcome { reply, event: Some(Event::Trouble { what }) });
     }
 }

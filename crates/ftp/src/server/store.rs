@@ -1,9 +1,8 @@
 //! The served directory: every file and directory of the server is reached through it.
 //!
 //! Problem: a client must not leave the directory, neither by `..` nor through a link (CVE-2017-7418).
-//! We: paths are resolved by the kernel below a descriptor of the directory (cap-std: openat2 with
-//! `RESOLVE_BENEATH`), never checked first and opened later. Links that lead outside are refused at the
-//! moment of use.
+//! Solution: the kernel resolves each path below a descriptor of the directory (cap-std: openat2 with `RESOLVE_BENEATH`).
+//! A path is never checked first and opened later. Links that lead outside are refused at the moment of use.
 //!
 //! A listing is sorted, so it holds the names of its directory until the client has taken them; a million names take
 //! some 100 MB. The memory of all listings together is therefore bounded, and requested while a directory is read.
@@ -128,13 +127,22 @@ impl Store {
         Ok((file.into_std(), status))
     }
 
-    /// Begins an upload that will replace `path` once it is whole.
+    /// Begins an upload, of `bytes` if that is known, that will replace `path` once it is whole.
     ///
     /// # Errors
-    /// As [`StoreError`] says.
-    pub(super) fn upload(&self, path: &VirtualPath, start: Start) -> Result<Upload, StoreError> {
+    /// [`StoreError::Full`] where there is no room for so much, beside what this upload replaces; else as [`StoreError`] says.
+    pub(super) fn upload(
+        &self,
+        path: &VirtualPath,
+        start: Start,
+        bytes: Option<u64>,
+    ) -> Result<Upload, StoreError> {
         let name = path.name().ok_or(StoreError::NotAFile)?;
-        Upload::begin(self.directory(&path.parent())?, name, start)
+        let upload = Upload::begin(self.directory(&path.parent())?, name, start)?;
+        match (bytes, free(upload.directory())) {
+            (Some(bytes), Some(free)) if bytes > free => Err(StoreError::Full),
+            _ => Ok(upload),
+        }
     }
 
     /// Checks that a directory exists and can be listed.
@@ -174,7 +182,12 @@ impl Store {
     /// As [`StoreError`] says.
     pub(super) fn make_directory(&self, path: &VirtualPath) -> Result<(), StoreError> {
         self.top.create_dir(path.relative())?;
-        Ok(self.top.open(path.parent().relative())?.sync_all()?)
+        let changed = match self.top.open(path.parent().relative()) {
+            // The server may not read it. On file systems with a journal the new directory commits its name as well.
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => self.top.open(path.relative()),
+            opened => opened,
+        };
+        Ok(changed?.sync_all()?)
     }
 
     /// Removes an empty directory.
@@ -229,16 +242,16 @@ impl Store {
         Ok(file.set_modified(time)?)
     }
 
-    /// Bytes that an unprivileged program may still write; `None` where the file system does not say.
-    #[must_use]
-    pub(super) fn free(&self) -> Option<u64> {
-        let file = fstatvfs(&self.top).ok()?;
-        file.blocks_available().checked_mul(file.fragment_size())
-    }
-
     fn directory(&self, path: &VirtualPath) -> Result<Dir, StoreError> {
         Ok(self.top.open_dir(path.relative())?)
     }
+}
+
+/// Bytes that an unprivileged program may still write in a directory; `None` where the file system does not say.
+fn free(directory: &Dir) -> Option<u64> {
+    let system = fstatvfs(directory).ok()?;
+    // File systems without a bound, and those that do not answer, have no blocks at all.
+    if system.blocks() == 0 { None } else { system.blocks_available().checked_mul(system.fragment_size()) }
 }
 
 /// Names that were read of a directory.
@@ -309,5 +322,17 @@ impl Iterator for Listed {
                 return Some((name, status));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_system_that_reports_no_blocks_is_not_full() {
+        let free = |path: &str| free(&Dir::open_ambient_dir(path, ambient_authority()).unwrap());
+        assert_eq!(free("/proc"), None);
+        assert!(free("/").is_some());
     }
 }

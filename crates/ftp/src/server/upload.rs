@@ -8,19 +8,20 @@
 //!   length to users who may write, and `REST n` with STOR, or APPE, resumes there.
 //! - If the final name existed, that file stays unchanged, and the new bytes are dropped: a client that asks for SIZE
 //!   sees the old file, and must not resume a new one at that offset.
-//! - If the disk was full, the new bytes are dropped in any case, to free the space.
+//! - If the disk was full, the new bytes are dropped in any case, to free the space; if the disk did not take them (fsync), too:
+//!   the page cache may show bytes that the disk does not have.
 //!
 //! To resume in, or append to, an existing file, its beginning is copied first (shared on file systems that can), so
 //! that this change, too, becomes visible in one step.
 //! Properties kept: one upload of a name at a time (a lock on the reserved file, which only the lock's holder removes);
 //! while it runs, no client removes or renames the file of that name, or gives the name to another ([`check_free`]); an
-//! upload renames and removes only its own file; a file that replaces another gets its permissions; a cancelled upload
-//! ends within one piece of the copy ([`PIECE`]).
+//! upload renames and removes only its own file; a file that replaces another gets its permissions, in the end, so that its
+//! owner can write it until then; a cancelled upload ends within one piece of the copy ([`PIECE`]).
 
 use std::ffi::{OsStr, OsString};
-use std::fs::{File, TryLockError};
+use std::fs::{File, Permissions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
 use bufwise_mover::Cancel;
@@ -57,6 +58,8 @@ pub(super) struct Upload {
     offset: u64,
     /// There was no file of that name when the upload began.
     is_new: bool,
+    /// Permissions of the file of that name.
+    permissions: Option<Permissions>,
     /// The existing file of that name, whose beginning is still to be copied.
     base: Option<File>,
     state: State,
@@ -66,7 +69,8 @@ pub(super) struct Upload {
 enum State {
     Running,
     Finished,
-    DiskFull,
+    /// The disk is full, or did not take the bytes: they are dropped.
+    Useless,
 }
 
 impl Upload {
@@ -84,6 +88,7 @@ impl Upload {
             file,
             offset: 0,
             is_new: true,
+            permissions: None,
             base: None,
             state: State::Running,
         };
@@ -108,9 +113,18 @@ impl Upload {
         }
         self.file.set_len(if self.is_new { self.offset } else { 0 })?;
         if let Some(existing) = &existing {
-            self.file.set_permissions(existing.metadata()?.permissions())?;
+            let permissions = existing.metadata()?.permissions();
+            // After a kill the next upload has to open the file, and no other user gets more rights than before.
+            self.file.set_permissions(Permissions::from_mode(permissions.mode() | 0o600))?;
+            self.permissions = Some(permissions);
         }
         Ok(())
+    }
+
+    /// The directory of the file.
+    #[must_use]
+    pub(super) fn directory(&self) -> &Dir {
+        &self.directory
     }
 
     /// The offset of the first received byte.
@@ -142,6 +156,10 @@ impl Upload {
     /// # Errors
     /// The system's, and that of `is_true`; the existing file is untouched then.
     pub(super) fn finish(mut self, is_true: impl FnOnce() -> io::Result<bool>) -> Result<bool, StoreError> {
+        if let Err(error) = self.file.sync_all() {
+            self.state = State::Useless;
+            return Err(error.into());
+        }
         let finished = self.complete(is_true).map_err(|error| self.note(error))?;
         if finished {
             self.state = State::Finished;
@@ -149,19 +167,27 @@ impl Upload {
         Ok(finished)
     }
 
+    /// Gives the file, which is on the disk, its name.
     fn complete(&self, is_true: impl FnOnce() -> io::Result<bool>) -> Result<bool, StoreError> {
-        self.file.sync_all()?;
         if !is_true()? {
             return Ok(false);
         }
         if !self.is_in_place()? {
             return Err(StoreError::Lost);
         }
+        if let Some(permissions) = &self.permissions {
+            self.file.set_permissions(permissions.clone())?;
+        }
         moment();
         self.directory.rename(&self.partial, &self.directory, &self.name)?;
         moment();
         // The name must be on the disk, too, before the client gets the reply.
-        self.directory.open(".")?.sync_all()?;
+        match self.directory.open(".") {
+            Ok(directory) => directory.sync_all()?,
+            // The server may not read the directory. On file systems with a journal this commits the new name as well.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => self.file.sync_all()?,
+            Err(error) => return Err(error.into()),
+        }
         Ok(true)
     }
 
@@ -174,7 +200,7 @@ impl Upload {
     #[must_use]
     pub(super) fn note(&mut self, error: StoreError) -> StoreError {
         if matches!(error, StoreError::Full) {
-            self.state = State::DiskFull;
+            self.state = State::Useless;
         }
         error
     }
@@ -186,7 +212,7 @@ impl Drop for Upload {
         let keep = match self.state {
             State::Finished => true,
             State::Running => self.is_new && !is_empty(),
-            State::DiskFull => false,
+            State::Useless => false,
         };
         if !keep && self.is_in_place().unwrap_or(false) {
             moment();
@@ -312,6 +338,20 @@ mod tests {
         assert!(upload.file(&cancel).unwrap().is_none());
         drop(upload);
         assert_eq!(std::fs::read_dir(there.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_replaces_a_file_that_cannot_be_written_can_be_written_until_the_end() {
+        let there = tempfile::tempdir().unwrap();
+        let metadata = |name: &str| std::fs::metadata(there.path().join(name)).unwrap();
+        let mode = |name| metadata(name).permissions().mode() & 0o777;
+        std::fs::write(there.path().join("fixed"), "old").unwrap();
+        std::fs::set_permissions(there.path().join("fixed"), Permissions::from_mode(0o440)).unwrap();
+        let directory = Dir::open_ambient_dir(there.path(), cap_std::ambient_authority()).unwrap();
+        let upload = Upload::begin(directory, OsStr::new("fixed"), Start::New).unwrap();
+        assert_eq!(mode(".fixed.bufwise-upload"), 0o640, "after a kill the next upload opens it");
+        assert!(upload.finish(|| Ok(true)).unwrap());
+        assert_eq!(mode("fixed"), 0o440);
     }
 
     #[test]

@@ -270,7 +270,7 @@ pub fn check_name(name: &str) -> Result<(), String> {
     if name.is_empty() || name.len() > MAX_USER_NAME || !name.chars().all(fits) {
         Err(format!("a name has 1 to {MAX_USER_NAME} letters, digits, or . _ - @ +"))
     } else if ANONYMOUS.iter().any(|known| known.eq_ignore_ascii_case(name)) {
-        Err(format!("{name} is who comes without a password"))
+        Err(format!("{name} is the public login, without a password"))
     } else {
         Ok(())
     }

@@ -194,7 +194,7 @@ pub(super) fn receive(
         let offset = upload.offset();
         let Some(file) = upload.file(&link.cancel)? else { return Err(DataError::Cancelled.into()) };
         let stream = channel.open(link)?;
-        // The end of an encrypted stream counts only if the client announced it.
+        // The end of an encrypted stream counts only if the client announced it (close_notify of TLS).
         let ends_knowingly = stream.is_tls();
         let mut sink = FilePart::new(file, offset);
         let received =

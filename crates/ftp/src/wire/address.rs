@@ -21,7 +21,7 @@ pub(super) const UNKNOWN_PROTOCOL: CommandError =
 const NOT_AN_ADDRESS: CommandError =
     CommandError { code: 501, text: "An address is |protocol|address|port|." };
 
-/// The port of a 227 reply. The address beside it is left unread.
+/// The port of a 227 reply. The address in the reply is ignored.
 ///
 /// # Errors
 /// [`WireError::NoPort`] if the reply is another one or has no six numbers from 0 to 255 in its text.

@@ -110,7 +110,7 @@ impl Lines {
                 Telnet::Text
             }
             (Telnet::Command, _) => {
-                // Not a command: a peer without telnet rules sent a name with 0xFF in it.
+                // This is no telnet command: a peer that ignores telnet rules sent a name with 0xFF in it.
                 self.bytes.extend([IAC, byte]);
                 Telnet::Text
             }

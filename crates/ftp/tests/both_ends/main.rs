@@ -116,7 +116,7 @@ fn an_interrupted_put_ends_up_whole() {
         ends.settings.resume = true;
         let bytes = pattern(2_000_000);
         let file = ends.local("up", &bytes);
-        // As an interruption of this file has left it, and of another one.
+        // The partial files that interruptions of this file and of another one have left.
         for (there, resumed_from) in [(&bytes[..700_000], 700_000), (&pattern(800_000)[1..], 0)] {
             ends.served.put(".file.bufwise-upload", there);
             ends.served.put("..file.bufwise-part.bufwise-upload", there);

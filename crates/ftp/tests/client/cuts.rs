@@ -1,13 +1,15 @@
 //! Connections that break at any byte, and servers that fall silent.
 
 use std::fs;
+use std::net::TcpStream;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bufwise_ftp::client::{ClientError, Tree};
+use bufwise_ftp::client::{ClientError, Event, Tree};
 use bufwise_mover::MoveError;
 use bufwise_units::Rate;
+use socket2::{Domain, Socket, Type};
 
 use crate::scripted::{ANSWER_TIMEOUT, Client, Script, Server, pattern};
 
@@ -37,6 +39,112 @@ fn many_cuts_in_a_row_cost_no_byte_within_one_call() {
     client.settings.retries = 10;
     client.get("file").unwrap();
     assert!(client.got("file").unwrap() == pattern(SIZE));
+}
+
+#[test]
+fn a_cut_while_the_end_is_compared_costs_no_byte() {
+    for cut in [0, 100] {
+        let cuts = vec![Some(150_000), Some(cut)];
+        let server = Server::start(Script { content: pattern(SIZE), cuts, ..Script::default() });
+        let mut client = Client::of(&server);
+        client.settings.retries = 2;
+        let mut resumed = Vec::new();
+        let watch = |event: Event<'_>| {
+            if let Event::Begun { resumed_from, .. } = event {
+                resumed.push(resumed_from);
+            }
+        };
+        client.worker().get(Path::new("file"), &client.target("file"), watch).unwrap();
+        assert_eq!(resumed, [0, 150_000, 150_000], "cut at {cut}");
+        assert!(client.got("file").unwrap() == pattern(SIZE), "cut at {cut}");
+    }
+}
+
+#[test]
+fn a_servers_file_that_is_shorter_than_what_is_there_is_got_whole() {
+    let answers = [("SIZE", b"500 unknown\r\n".to_vec())].into();
+    let server = Server::start(Script { content: pattern(1_000), answers, ..Script::default() });
+    let mut client = Client::of(&server);
+    client.settings.resume = true;
+    fs::write(client.path(".file.bufwise-part"), pattern(2_000)).unwrap();
+    client.get("file").unwrap();
+    assert_eq!(client.got("file").unwrap(), pattern(1_000));
+}
+
+#[test]
+fn what_another_command_has_left_of_an_upload_is_not_taken_after_a_retry() {
+    let once = Some(("STOR", &b"450 not now\r\n"[..]));
+    let server = Server::start(Script { once, ..Script::default() });
+    // A partial file with the same end, but another beginning.
+    let mut stale = pattern(150_000);
+    stale[0] ^= 1;
+    server.store(".up.bufwise-part", &stale);
+    let mut client = Client::of(&server);
+    client.settings.retries = 1;
+    client.put_with(&mut client.worker(), "up", &pattern(SIZE)).unwrap();
+    assert_eq!(server.count("STOR"), 2);
+    assert!(server.stored("up").unwrap() == pattern(SIZE));
+}
+
+#[test]
+fn half_an_upload_is_not_lost_to_a_server_that_refuses_for_now() {
+    for refusal in ["450 busy\r\n", "421 too many\r\n", "522 resume the session\r\n"] {
+        let answers = [("RETR", refusal.into())].into();
+        let server = Server::start(Script { answers, ..Script::default() });
+        server.store(".up.bufwise-part", &pattern(SIZE)[..100_000]);
+        let mut client = Client::of(&server);
+        client.settings.resume = true;
+        let error = client.put_with(&mut client.worker(), "up", &pattern(SIZE)).unwrap_err();
+        assert!(error.to_string().contains(refusal.trim_end()), "{error}");
+        assert_eq!(server.stored(".up.bufwise-part").unwrap().len(), 100_000);
+    }
+}
+
+#[test]
+fn a_server_that_closes_instead_of_a_transfer_fails_no_other_file() {
+    let once = Some(("RETR", &b"421 time is over\r\n"[..]));
+    let server = Server::start(Script { content: pattern(10), once, ..Script::default() });
+    let client = Client::of(&server);
+    let mut worker = client.worker();
+    let error = client.get_with(&mut worker, "one").unwrap_err();
+    assert!(error.to_string().contains("421 time is over"), "{error}");
+    client.get_with(&mut worker, "two").unwrap();
+    assert_eq!(server.count("USER"), 2, "each file had a session of its own");
+}
+
+#[test]
+fn an_upload_is_begun_anew_where_the_half_of_it_may_not_be_read() {
+    let answers = [("RETR", b"550 not yours\r\n".to_vec())].into();
+    let server = Server::start(Script { answers, ..Script::default() });
+    server.store(".up.bufwise-part", &pattern(SIZE)[..100_000]);
+    let mut client = Client::of(&server);
+    client.settings.resume = true;
+    let put = client.put_with(&mut client.worker(), "up", &pattern(SIZE)).unwrap();
+    assert_eq!(put.resumed_from, 0);
+    assert!(server.stored("up").unwrap() == pattern(SIZE));
+}
+
+#[test]
+fn an_interruption_ends_the_wait_for_a_connection() {
+    // A listener with a full queue: the system does not answer further connections.
+    let full = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    full.bind(&std::net::SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    full.listen(0).unwrap();
+    let target = full.local_addr().unwrap().as_socket().unwrap();
+    let _first = TcpStream::connect(target).unwrap();
+    let mut client = Client::of(&Server::start(Script::default()));
+    client.access.port = target.port();
+    let cancel = client.access.cancel.clone();
+    let start = Instant::now();
+    let error = thread::scope(|scope| {
+        let got = scope.spawn(|| client.get("file").unwrap_err());
+        // The test cannot see that the client waits; a client that is interrupted before also ends at once.
+        thread::sleep(Duration::from_millis(50));
+        cancel.cancel();
+        got.join().unwrap()
+    });
+    assert!(matches!(error, ClientError::Interrupted), "{error}");
+    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
 }
 
 #[test]

@@ -92,6 +92,39 @@ fn a_wrong_checksum_leaves_nothing_behind() {
 }
 
 #[test]
+fn a_file_that_is_there_is_compared_by_its_checksum_too() {
+    let mut hasher = Hasher::new(HashKind::Sha256);
+    hasher.update(&pattern(200_000));
+    let answer = format!("213 SHA-256 0-199999 {} file\r\n", hasher.finish()).into_bytes();
+    let (content, answers) = (pattern(200_000), [("HASH", answer)].into());
+    let features = &["HASH SHA-256*"];
+    let server = Server::start(Script { content, answers, features, ..Script::default() });
+    let mut client = Client::of(&server);
+    (client.settings.resume, client.settings.checksum) = (true, true);
+    // A file with the same size and end, but another beginning.
+    let mut other = pattern(200_000);
+    other[0] ^= 1;
+    fs::write(client.path("file"), &other).unwrap();
+    let got = client.get("file").unwrap();
+    assert!(got.report.is_some() && got.checksum.is_some());
+    assert!(client.got("file").unwrap() == pattern(200_000));
+    let again = client.get("file").unwrap();
+    assert!(again.report.is_none() && again.checksum.is_some(), "it is there");
+}
+
+#[test]
+fn an_upload_with_a_wrong_checksum_is_removed() {
+    let answer = format!("213 SHA-256 0-9 {} up\r\n", "0".repeat(64)).into_bytes();
+    let features = &["HASH SHA-256*"];
+    let server = Server::start(Script { answers: [("HASH", answer)].into(), features, ..Script::default() });
+    let mut client = Client::of(&server);
+    client.settings.checksum = true;
+    let error = client.put_with(&mut client.worker(), "up", &pattern(10)).unwrap_err();
+    assert!(matches!(error, ClientError::Checksum { .. }), "{error}");
+    assert!(server.heard().iter().any(|line| line == "DELE .up.bufwise-part") && server.count("RNFR") == 0);
+}
+
+#[test]
 fn an_answer_without_a_checksum_is_none() {
     for answer in ["250 fine\r\n", "250 0123\r\n", "500 no\r\n", "450 busy\r\n", "150 wait\r\n250 \r\n"] {
         let (content, answers) = (pattern(10), [("HASH", answer.into())].into());
@@ -158,6 +191,17 @@ fn an_upload_that_cannot_get_its_name_says_what_to_do() {
         matches!(error, ClientError::Rename { .. }) && error.to_string().contains("--in-place"),
         "{error}"
     );
+}
+
+#[test]
+fn in_place_an_upload_has_its_name_from_the_first_byte() {
+    let server = Server::start(Script::default());
+    let mut client = Client::of(&server);
+    client.settings.in_place = true;
+    client.put_with(&mut client.worker(), "up", &pattern(10)).unwrap();
+    assert_eq!(server.stored("up").unwrap(), pattern(10));
+    assert!(server.heard().contains(&"STOR up".to_owned()), "{:?}", server.heard());
+    assert_eq!(server.count("RNFR"), 0);
 }
 
 #[test]

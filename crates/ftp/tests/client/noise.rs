@@ -83,7 +83,7 @@ fn noise_without_an_end_ends_the_session_early() {
     for (said, words) in [
         (&b"150 soon\r\n"[..], preliminary),
         (b"126 Buffer Size (64000)\r\n", preliminary),
-        // Telnet's, of which no reply ever comes.
+        // Telnet commands, after which no reply ever comes.
         (b"\xff\xf1", "cannot be read"),
         (b"\xff\xfa .", "cannot be read"),
     ] {

@@ -8,6 +8,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -34,6 +35,8 @@ pub(crate) struct Script {
     pub(crate) content: Vec<u8>,
     /// Answers in place of the usual ones, by verb; raw, with line breaks.
     pub(crate) answers: HashMap<&'static str, Vec<u8>>,
+    /// An answer in place of the usual one to the first command with this verb.
+    pub(crate) once: Option<(&'static str, &'static [u8])>,
     /// For each transfer, the number of bytes after which it is cut, together with the control connection.
     pub(crate) cuts: Vec<Option<usize>>,
     /// The number of bytes after which a transfer stalls.
@@ -65,6 +68,7 @@ pub(crate) struct Server {
 
 struct Shared {
     script: Script,
+    has_answered_once: AtomicBool,
     transfers: Mutex<usize>,
     heard: Arc<Mutex<Vec<String>>>,
     stored: Arc<Mutex<HashMap<String, Vec<u8>>>>,
@@ -81,6 +85,7 @@ impl Server {
         let (heard, stored) = (Arc::default(), Arc::default());
         let shared = Shared {
             script,
+            has_answered_once: AtomicBool::new(false),
             transfers: Mutex::default(),
             heard: Arc::clone(&heard),
             stored: Arc::clone(&stored),
@@ -102,7 +107,7 @@ impl Server {
         lock(&self.heard).clone()
     }
 
-    /// How many commands had this verb.
+    /// Number of commands with this verb so far.
     pub(crate) fn count(&self, verb: &str) -> usize {
         self.heard().iter().filter(|line| line.split(' ').next() == Some(verb)).count()
     }
@@ -140,6 +145,13 @@ impl ScriptedSession<'_> {
                 && self.shared.script.stall.is_none()
             {
                 flood(out, said)?;
+            }
+            if let Some((first, said)) = self.shared.script.once
+                && first == verb
+                && !self.shared.has_answered_once.swap(true, Ordering::Relaxed)
+            {
+                out.write_all(said).ok()?;
+                continue;
             }
             match self.shared.script.answers.get(verb) {
                 Some(answer) => out.write_all(answer).ok()?,
@@ -292,7 +304,7 @@ impl ScriptedSession<'_> {
     }
 }
 
-/// Sends the same until the client goes.
+/// Sends the same bytes again and again, until the client closes the connection.
 fn flood(mut control: &TcpStream, said: &[u8]) -> Option<()> {
     let many = said.repeat(CHUNK / said.len());
     loop {

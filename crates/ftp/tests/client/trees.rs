@@ -1,5 +1,6 @@
 //! Directories as a hostile server lists them.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use bufwise_ftp::client::{ClientError, Tree, in_parallel};
@@ -53,7 +54,7 @@ fn what_leaves_the_directory_is_left_out() {
 
 #[test]
 fn a_circle_of_directories_ends() {
-    // Every directory has itself in it.
+    // Every directory contains itself.
     let mut paths = vec!["a".to_owned()];
     while paths.len() < 70 {
         paths.push(format!("{}/a", paths[paths.len() - 1]));
@@ -87,6 +88,29 @@ fn hidden_files_come_too_where_list_can_show_them() {
     for taken_for_a_name in [None, Some(""), Some("total 0\r\n"), Some(a_file)] {
         assert_eq!(listed(plain, taken_for_a_name), [PathBuf::from("seen")]);
     }
+}
+
+#[test]
+fn files_that_uploads_of_others_would_replace_are_known() {
+    let server = Server::start(Script::default());
+    let mut client = Client::of(&server);
+    let paths = ["ok", ".ok.bufwise-part", ".other.bufwise-part", "sub/.ok.bufwise-part"].map(PathBuf::from);
+    let clashing = client.worker().clashing(&paths).unwrap();
+    assert_eq!(clashing, BTreeSet::from([PathBuf::from(".ok.bufwise-part")]));
+    client.settings.in_place = true;
+    assert!(client.worker().clashing(&paths).unwrap().is_empty(), "they have their names at once");
+}
+
+#[test]
+fn a_directory_whose_name_cannot_be_sent_keeps_no_other_from_being_made() {
+    let answers = [("MKD", b"257 made\r\n".to_vec())].into();
+    let server = Server::start(Script { answers, ..Script::default() });
+    let client = Client::of(&server);
+    let paths = ["one", "odd\nname", "two"].map(PathBuf::from);
+    let refused = client.worker().make_directories(&paths).unwrap();
+    assert_eq!((refused.len(), server.count("MKD")), (1, 2));
+    let error = refused[0].1.to_string();
+    assert!(error.starts_with("MKD `") && error.contains("line break"), "{error}");
 }
 
 #[test]

@@ -1,12 +1,13 @@
 //! A control connection that is cut at any byte, and a data connection that accepts no bytes.
 
+use std::io::Read;
 use std::net::Shutdown;
-use std::thread;
+use std::time::Duration;
 
 use bufwise_ftp::client::ClientError;
 use bufwise_mover::MoveError;
 
-use crate::support::{Client, SOON, Scripted, pattern};
+use crate::support::{Client, Scripted, patiently, pattern};
 
 #[test]
 fn a_control_connection_that_is_cut_at_any_byte_leaves_no_half_file() {
@@ -56,10 +57,14 @@ fn a_server_that_takes_no_data_is_given_up() {
         }
         let data = talk.data()?;
         talk.say("150 go")?;
-        thread::sleep(SOON);
+        // Until the client gives up.
+        let _given_up = patiently(|| talk.control.read(&mut [0]));
         drop(data);
         Ok(false)
     });
-    let error = Client::hasty(&server).put(&pattern(20_000_000)).unwrap_err();
+    let mut client = Client::hasty(&server);
+    // Enough for the login and the final reply.
+    client.access.timeout = Duration::from_secs(2);
+    let error = client.put(&pattern(20_000_000)).unwrap_err();
     assert!(matches!(error, ClientError::Move(MoveError::Idle { .. })), "{error}");
 }

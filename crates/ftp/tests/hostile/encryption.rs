@@ -104,7 +104,7 @@ fn encrypted_data_that_is_cut_short_is_not_the_file() {
     }
 }
 
-/// Sends so much of the file over TLS, and announces the end of the stream or just ends the connection.
+/// Sends at most `most` bytes of the file over TLS; then announces the end of the stream (`told`), or just ends the connection.
 fn encrypted(talk: &mut Talk, tls: &ServerTls, most: usize, told: bool) -> Going {
     let tcp = talk.data()?;
     talk.say("150 here")?;

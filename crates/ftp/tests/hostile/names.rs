@@ -43,7 +43,7 @@ fn any_name_that_ftp_can_carry_comes_and_goes() {
         b"quote\"d \"\"",
         b"tab\tand\x1b[2J",
         "größe 文件".as_bytes(),
-        // Telnet's IAC, alone, doubled and as if it began a command; bytes that are no UTF-8.
+        // Telnet's IAC: alone, doubled, and as the beginning of a command; bytes that are not UTF-8.
         b"\xff",
         b"\xff\xff\xff\xf4\xff\xfdx\xff\xfa",
         b"\xfe\x80\xc3",

@@ -20,7 +20,8 @@ fn preliminary_replies_for_ever_do_not_hold_the_client() {
                 talk.send(&b"150 a moment\r\n".repeat(200))?;
             }
         });
-        let error = Client::hasty(&server).fails();
+        // The number of replies is the bound here, not the time.
+        let error = Client::of(&server).fails();
         assert!(matches!(error, ClientError::Endless { .. }), "{verb}: {error}");
     }
 }
@@ -39,7 +40,7 @@ fn a_completion_that_never_comes_for_all_the_preliminary_replies() {
             talk.send(&b"126 Buffer Size (65536)\r\n".repeat(200))?;
         }
     });
-    let error = Client::hasty(&server).fails();
+    let error = Client::of(&server).fails();
     assert!(matches!(error, ClientError::Endless { .. }), "{error}");
 }
 
@@ -74,7 +75,7 @@ fn absurd_notices_do_not_harm_an_upload() {
                 talk.stored.clear();
                 let mut chunk = vec![0; 1 << 16];
                 loop {
-                    // Too large, none, unreadable, GridFTP's own meaning of 126, and very many.
+                    // Sizes that are too large, missing or unreadable, GridFTP's own meaning of 126, and very many notices.
                     for notice in [
                         "9223372036854775807",
                         "18446744073709551615",

@@ -123,7 +123,7 @@ fn line() -> impl Strategy<Value = Vec<u8>> {
         8 => prop::sample::select(COMMANDS).prop_map(|command| command.as_bytes().to_vec()),
         1 => prop::collection::vec(any::<u8>(), 0..40).prop_map(|mut line| {
             line.retain(|byte| *byte != b'\n' && *byte < 0xf0);
-            // Not by chance one of the few that end the session or have no reply of their own.
+            // Avoid the few commands that end the session or have no reply of their own.
             line.insert(0, b'.');
             line
         }),

@@ -245,7 +245,7 @@ impl Drop for Scripted {
     }
 }
 
-/// Our client before such a server.
+/// Our client, connected to such a server.
 pub(crate) struct Client {
     pub(crate) access: Access,
     pub(crate) settings: Settings,

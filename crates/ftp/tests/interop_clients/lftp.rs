@@ -2,7 +2,7 @@
 
 use crate::stock::{Stock, stock, stock_with_tls};
 
-/// Without lftp's waits and repeated attempts.
+/// Settings that switch off lftp's waits and repeated attempts.
 const SETTINGS: &str = "set net:max-retries 1; set net:timeout 20; set net:reconnect-interval-base 1; ";
 
 fn script(lftp: &Stock, settings: &str, commands: &str) -> String {

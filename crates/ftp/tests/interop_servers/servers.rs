@@ -172,7 +172,7 @@ impl Server {
         let config = place.write("vsftpd.conf", &config);
         let mut server = place.start(Command::new(program).arg(config));
         server.certificate = Some(certificate);
-        // It serves nobody's writable directory itself.
+        // The server refuses a top directory that is writable.
         server.path = PathBuf::from("root");
         Some(server)
     }
@@ -223,7 +223,7 @@ impl Server {
         let (certificate, key) = place.certificate();
         let both = fs::read_to_string(&key).unwrap() + &fs::read_to_string(&certificate).unwrap();
         let both = place.write("both.pem", &both);
-        // Not by `pure-pw useradd`: its hash takes seconds, then and at each login.
+        // `pure-pw useradd` is not used, because its hash takes seconds, here and at each login.
         let user = format!("jo:{CRYPTED}:65534:65534::{}/./::::::::::::\n", place.root().display());
         let (users, database) = (place.write("users", &user), place.file("users.pdb"));
         let made = Command::new(&tool).arg("mkdb").arg(&database).arg("-f").arg(&users).status().unwrap();
@@ -255,7 +255,7 @@ impl Server {
         command.arg(place.port.to_string());
         let mut server = place.start(&mut command);
         server.path = server.root.clone();
-        // It says UTF8, and leaves such bytes out.
+        // It announces UTF8, but drops such bytes.
         server.utf8 = false;
         Some(server)
     }

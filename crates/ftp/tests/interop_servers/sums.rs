@@ -9,7 +9,7 @@ use bufwise_mover::hash::HashKind;
 use crate::exercise::{access, content};
 use crate::servers::Server;
 
-/// The server sums as it lists, or has no sums.
+/// Checks that the server makes checksums of this kind; `None`: that it makes none.
 pub(crate) fn sums(server: &Server, kind: Option<HashKind>) {
     let settings = Settings { retries: 0, checksum: true, ..Settings::default() };
     let mut worker = Worker::new(&access(server, Security::Plain), &settings);
@@ -21,7 +21,7 @@ pub(crate) fn sums(server: &Server, kind: Option<HashKind>) {
     }
 }
 
-/// Puts a file and gets it, with what was compared.
+/// Puts a file and gets it again; returns the checksums that were compared.
 fn there_and_back(server: &Server, worker: &mut Worker, name: &str) -> Result<Option<HashKind>, ClientError> {
     let files = tempfile::tempdir().unwrap();
     fs::write(files.path().join("source"), content()).unwrap();

@@ -88,12 +88,12 @@ fn below(root: &Path) -> Below {
 }
 
 fn put(from: &Path, tree: &Below, to: &Path, mut workers: Vec<Worker>) {
-    // In their order each directory stands before what is in it.
+    // The order is such that each directory comes before its contents.
     let of_kind =
         |files| tree.iter().filter(move |(_, bytes)| bytes.is_some() == files).map(|(path, _)| path);
     let directories: Vec<PathBuf> =
         std::iter::once(to.to_owned()).chain(of_kind(false).map(|path| to.join(path))).collect();
-    // The second time they are there.
+    // The second time the directories exist already.
     for _ in 0..2 {
         assert!(workers[0].make_directories(&directories).unwrap().is_empty());
     }

@@ -59,7 +59,7 @@ fn links_do_not_lead_out() {
     client.ask("RNFR inside", 350);
     client.ask("RNTO directory/stolen", 550);
     assert_eq!(client.fetch("NLST"), b"fine\r\ninside\r\n", "what leads outside is not listed");
-    // To overwrite through a link is to write outside.
+    // Overwriting through a link would write outside the directory.
     client.passive();
     client.ask("STOR absolute", 550);
     assert_eq!(fs::read(outside.path().join("secret")).unwrap(), b"secret");
@@ -114,7 +114,7 @@ fn a_line_break_in_an_argument_is_no_second_command() {
     client.expect(500);
     client.send(b"MKD one\0two\r\n");
     client.expect(500);
-    // Telnet's way to write them.
+    // The same characters as telnet encodes them.
     client.send(b"MKD one\r\0two\r\n");
     client.expect(500);
     client.ask("NOOP", 200);

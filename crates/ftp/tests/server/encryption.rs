@@ -302,7 +302,7 @@ fn a_data_connection_of_another_tls_session_is_refused() {
     let there = encrypted(true, true);
     there.served.put("file", b"secret");
     let mut client = Private::login(&there).protecting_data();
-    // Another program behind the same address was faster at the port.
+    // Another program behind the same address was the first to connect to the port.
     let fresh = ClientTls::new(&Trust::Anyone).unwrap();
     let mut data = client.data("RETR file", &fresh);
     assert!(read_all(&mut data).map_or(true, |bytes| bytes.is_empty()));
@@ -316,7 +316,7 @@ fn a_transfer_whose_handshake_does_not_come_can_be_aborted() {
     let mut client = Private::login(&there).protecting_data();
     let _silent = client.passive();
     client.ask("STOR file", 150);
-    // Answered within timeout, which is less than a handshake may take.
+    // The reply comes within a time-out that is shorter than the limit for a handshake.
     client.ask("ABOR", 426);
     client.expect(226);
     assert!(there.served.log().contains("handshake") && !there.served.path("file").exists());

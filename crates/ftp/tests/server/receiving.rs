@@ -20,7 +20,7 @@ const COUNT: usize = 24;
 const SIZE: usize = 3 << 20;
 /// Bytes written at once.
 const CHUNK: usize = 16 << 10;
-/// After so many bytes the first segments, which change the kernel's mind about the window, are long past.
+/// Number of bytes after which the first segments, which change the kernel's choice of the window, are long past.
 const SETTLED: usize = 1 << 20;
 
 fn served(policy: PolicyKind, user: u64, host: u64) -> Served {
@@ -48,11 +48,14 @@ fn together(served: &Served) -> u64 {
         .collect();
     let (mut sent, mut most) = ([0; COUNT], 0);
     while sent.iter().any(|sent| *sent < SIZE) {
+        // The last piece of each waits for all to settle, so that there is a moment in which all run.
+        let end = if sent.iter().all(|sent| *sent >= SETTLED) { SIZE } else { SIZE - CHUNK };
+        let running = uploads.iter().zip(&sent).filter(|(_, sent)| **sent < end);
         let mut watched: Vec<PollFd<'_>> =
-            uploads.iter().map(|(_, data)| PollFd::new(data.as_fd(), PollFlags::POLLOUT)).collect();
+            running.map(|((_, data), _)| PollFd::new(data.as_fd(), PollFlags::POLLOUT)).collect();
         poll(&mut watched, PollTimeout::from(20_000_u16)).unwrap();
-        for ((_, data), sent) in uploads.iter_mut().zip(&mut sent).filter(|(_, sent)| **sent < SIZE) {
-            match data.write(&bytes[*sent..SIZE.min(*sent + CHUNK)]) {
+        for ((_, data), sent) in uploads.iter_mut().zip(&mut sent).filter(|(_, sent)| **sent < end) {
+            match data.write(&bytes[*sent..end.min(*sent + CHUNK)]) {
                 Ok(len) => *sent += len,
                 Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
             }

@@ -37,7 +37,7 @@ fn a_crowd_of_downloads_that_nobody_reads_stays_within_the_bound_and_all_arrive(
     let ends: HashSet<SocketAddr> = downloads.iter().map(|(_, data)| data.local_addr().unwrap()).collect();
     let mut diag = Diag::open().unwrap();
     let (mut queued, mut steady) = (Vec::new(), 0);
-    // A queue grows no more once its grant is used up; how much that is depends on who came first.
+    // A queue stops growing once its grant is used up. The size of the grant depends on the order of the requests.
     eventually("all have filled their buffers", || {
         let all = diag.tcp(States::ESTABLISHED).unwrap();
         let ours = all.iter().filter(|one| ends.contains(&one.peer));

@@ -86,7 +86,7 @@ fn during_a_transfer_some_commands_are_answered_and_others_wait() {
     let (mut client, mut data) = served.retrieving("file");
     client.ask("NOOP", 200);
     assert!(client.ask("STAT", 211).contains("A transfer is running"));
-    // These wait; what is answered meanwhile is answered all the same.
+    // These commands wait; commands that are answered during a transfer are still answered.
     client.send(b"PWD\r\nSIZE file\r\nSBUF 65536\r\n");
     client.ask("NOOP", 200);
     let mut sum = 0;
@@ -130,7 +130,7 @@ fn each_of_many_aborts_is_answered_and_those_beyond_a_bound_may_come_again() {
     // In one segment: the session hears them before it hears of the transfer's end.
     client.send(&b"ABOR\r\n".repeat(100));
     client.expect(426);
-    // As many as may be noted, and as many as may wait in line.
+    // As many ABORs as may be noted, and as many commands as may be queued.
     (0..64).for_each(|_| drop(client.expect(226)));
     (64..100).for_each(|_| drop(client.expect(450)));
     client.ask("PWD", 257);
@@ -222,7 +222,9 @@ fn pasv_names_the_announced_address_and_epsv_all_excludes_it() {
 
 #[test]
 fn ports_are_those_allowed() {
-    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    // Below the ports that the system gives to connections, one of which could take it before the server does.
+    let mut ports = 20_000 + (std::process::id() % 5_000) as u16..30_000;
+    let free = ports.find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).unwrap();
     let served = serve(|config| config.data.ports = Some(free..=free));
     let mut client = served.client();
     assert_eq!(client.passive(), free);

@@ -21,7 +21,7 @@ fn names(served: &Served) -> Vec<String> {
     names
 }
 
-/// Whether so much of `file` has arrived, and is not whole.
+/// Whether the unfinished upload of `file` has exactly `length` bytes.
 fn has_come(served: &Served, length: u64) -> bool {
     fs::metadata(served.path(".file.bufwise-upload")).is_ok_and(|file| file.len() == length)
 }
@@ -56,7 +56,7 @@ fn an_interrupted_upload_is_resumed_by_restart_and_by_append() {
         eventually("it has come", || has_come(&served, 250_000));
         client.vanish();
         let mut client = served.client();
-        // Until the server has noticed, the name is taken.
+        // The name stays reserved until the server has noticed the interruption.
         eventually("the upload was given up", || {
             served.transfers().last().is_some_and(|last| last.failure.is_some())
         });
@@ -172,7 +172,7 @@ fn a_length_that_was_announced_and_came_is_believed_at_once() {
     let mut client = served.client();
     client.ask("ALLO 10", 200);
     client.deliver("STOR file", b"0123456789", 226);
-    // The length of what comes, or of the whole.
+    // The announced length is that of the sent part, or that of the whole file.
     for announced in ["ALLO 4", "ALLO 10"] {
         client.ask("REST 6", 350);
         client.ask(announced, 200);
@@ -189,7 +189,7 @@ fn a_client_that_says_goodbye_need_not_wait() {
         let data = client.begin("STOR file", &pattern(100_000));
         client.say("QUIT");
         client.stream().shutdown(hangs_up).unwrap();
-        // The end of the control connection alone ends nothing now.
+        // The end of the control connection does not end the upload now.
         let mut other = served.client();
         eventually("it has come", || has_come(&served, 100_000));
         other.passive();
@@ -339,6 +339,35 @@ fn an_announced_length_that_does_not_come_is_an_error_for_our_own_clients() {
     assert_eq!(fs::read(served.path("other")).unwrap(), b"1234567890");
 }
 
+#[test]
+fn what_was_said_before_a_transfer_that_is_refused_is_not_for_the_next() {
+    let served = serve(|_| {});
+    let mut client = served.client();
+    client.ask("OPTS DRS NOTIFY=1;", 200);
+    client.ask("ALLO 10", 200);
+    client.ask("TYPE A", 200);
+    client.ask("STOR file", 504);
+    client.ask("TYPE I", 200);
+    client.deliver("STOR file", b"12345", 226);
+    client.ask("REST 3", 350);
+    client.fetch("NLST");
+    assert_eq!(client.fetch("RETR file"), b"12345");
+}
+
+#[test]
+fn a_directory_whose_names_may_not_be_read_takes_uploads() {
+    let served = serve(|_| {});
+    let incoming = served.path("incoming");
+    fs::create_dir(&incoming).unwrap();
+    fs::set_permissions(&incoming, fs::Permissions::from_mode(0o333)).unwrap();
+    let mut client = served.client();
+    client.deliver("STOR incoming/file", b"12345", 226);
+    client.ask("MKD incoming/inner", 257);
+    fs::set_permissions(&incoming, fs::Permissions::from_mode(0o755)).unwrap();
+    assert_eq!(fs::read(served.path("incoming/file")).unwrap(), b"12345");
+    assert_eq!(fs::read_dir(&incoming).unwrap().count(), 2, "nothing else is left");
+}
+
 /// A file system of some pages, unmounted in the end.
 struct Tiny<'a>(&'a Path);
 
@@ -375,4 +404,22 @@ fn root_a_full_disk_is_told_and_nothing_is_left() {
     assert_eq!(fs::read_dir(&directory).unwrap().count(), 1, "the room is given back");
     client.deliver("STOR tiny/another", &pattern(300_000), 226);
     client.ask("ALLO 18446744073709551615", 452);
+}
+
+#[test]
+fn root_the_room_where_the_file_goes_counts() {
+    if !bufwise_trial::root() {
+        return;
+    }
+    let served = serve(|_| {});
+    let directory = served.path("tiny");
+    fs::create_dir(&directory).unwrap();
+    let _tiny = Tiny::mount(&directory);
+    let mut client = served.client();
+    client.ask("ALLO 1000000", 200);
+    client.passive();
+    assert!(client.ask("STOR tiny/big", 452).contains("No space left"));
+    assert_eq!(fs::read_dir(&directory).unwrap().count(), 0);
+    client.ask("ALLO 1000000", 200);
+    client.deliver("STOR big", &pattern(1_000_000), 226);
 }

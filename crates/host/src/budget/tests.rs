@@ -41,8 +41,8 @@ fn reserved_is_what_is_kept_for_newcomers_and_what_idle_connections_may_still_ta
     let shared = |bytes| Asked { shared: Bytes(bytes), ..Asked::default() };
     let terms = terms(AskedBoth { send: shared(12_800_000), receive: Asked::default() });
     let mut census = Census::new(&terms);
-    census.add(&connection((3_000_000, 4_000_000), (0, 131_072), 0), 0);
-    census.add(&connection((1_000, 65_536), (500, 131_072), 60_000), 0);
+    census.add(&connection((3_000_000, 4_000_000), (0, 131_072), 0), Owned::default(), 0);
+    census.add(&connection((1_000, 65_536), (500, 131_072), 60_000), Owned::default(), 0);
     census.add_untuned();
     let budget = census.finish(None);
     let send = Side {
@@ -52,12 +52,30 @@ fn reserved_is_what_is_kept_for_newcomers_and_what_idle_connections_may_still_ta
         reserved_newcomers_bytes: 3_200_000,
         reserved_idle_bytes: 64_536,
         idle_connections: 1,
+        outside_bytes: 0,
     };
     assert_eq!((budget.send, budget.send.reserved_bytes()), (send, 3_264_536));
     assert_eq!(budget.receive.reserved_newcomers_bytes, 0, "nothing is shared out");
     assert_eq!(budget.receive.reserved_idle_bytes, 131_072 - 500);
     assert_eq!((budget.connections, budget.untuned_connections), (2, 1));
     assert!(!budget.is_short() && budget.processes.is_empty());
+}
+
+#[test]
+fn buffers_that_programs_have_set_are_outside_the_budget_and_shown_apart() {
+    let terms = terms(AskedBoth::default());
+    let mut census = Census::new(&terms);
+    let one = connection((17_000_000, 20_000_000), (500, 131_072), 60_000);
+    let owned = Owned { send: true, receive: false };
+    census.add(&one, owned, 0);
+    census.attribute(&one, owned, None, Some("/set"));
+    let budget = census.finish(None);
+    let send = Side { budget_bytes: 16_000_000, outside_bytes: 17_000_000, ..Side::default() };
+    assert_eq!((budget.connections, budget.send, budget.receive.held_bytes), (1, send, 500));
+    assert!(!budget.is_short(), "as in the log: {:?}", budget.pressure);
+    let part = &budget.cgroups[0];
+    assert_eq!((part.connections, part.send_held_bytes, part.send_allowed_bytes), (1, 0, 0));
+    assert_eq!((part.send_reserved_bytes, part.receive_held_bytes), (0, 500));
 }
 
 #[test]
@@ -70,8 +88,8 @@ fn the_largest_processes_and_cgroups_are_named_and_the_parts_sum_to_the_whole() 
         let one = connection((1_000 * number, 10_000), (number, 20_000), silent_ms);
         let cgroup = if number % 2 == 0 { "/even" } else { "/odd" };
         let holder = process(number as i32);
-        census.add(&one, 0);
-        census.attribute(&one, Some(&holder).filter(|_| number > 1), Some(cgroup));
+        census.add(&one, Owned::default(), 0);
+        census.attribute(&one, Owned::default(), Some(&holder).filter(|_| number > 1), Some(cgroup));
     }
     let budget = census.finish(None);
     let names: Vec<&str> = budget.processes.iter().map(|part| part.name.as_str()).collect();
@@ -107,9 +125,9 @@ fn each_part_is_judged_by_its_own_budget_and_the_figures_are_sums() {
     let part = |group: Option<&str>| Terms { group: group.map(str::to_owned), plan: plan(), asked };
     let terms = [part(Some("db")), part(None)];
     let mut census = Census::new(&terms);
-    census.add(&connection((17_000_000, 20_000_000), (5, 131_072), 0), 0);
-    census.add(&connection((1_000_000, 4_000_000), (7, 131_072), 0), 1);
-    census.add(&connection((1_000_000, 4_000_000), (7, 131_072), 0), 2);
+    census.add(&connection((17_000_000, 20_000_000), (5, 131_072), 0), Owned::default(), 0);
+    census.add(&connection((1_000_000, 4_000_000), (7, 131_072), 0), Owned::default(), 1);
+    census.add(&connection((1_000_000, 4_000_000), (7, 131_072), 0), Owned::default(), 2);
     let held: Vec<u64> = census.parts().iter().map(|part| part.send.held_bytes).collect();
     assert_eq!(held, [17_000_000, 1_000_000], "one of no part is not counted");
     let host = TcpMemory { held: Bytes(40_000_000), low: Bytes(20_000_000), pressure: Bytes(30_000_000) };
@@ -142,7 +160,7 @@ fn each_part_is_judged_by_its_own_budget_and_the_figures_are_sums() {
 fn it_travels_as_json_with_the_sentence_of_each_cause() {
     let terms = terms(AskedBoth::default());
     let mut census = Census::new(&terms);
-    census.add(&connection((17_000_000, 20_000_000), (0, 0), 0), 0);
+    census.add(&connection((17_000_000, 20_000_000), (0, 0), 0), Owned::default(), 0);
     let budget = census.finish(None);
     let text = serde_json::to_string(&budget).unwrap();
     assert_eq!(serde_json::from_str::<Budget>(&text).unwrap(), budget);

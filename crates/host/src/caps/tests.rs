@@ -439,6 +439,38 @@ fn root_a_device_that_refuses_leaves_the_others_bounded_and_is_named() {
 }
 
 #[test]
+fn root_a_device_that_refuses_its_original_keeps_no_other_from_being_put_back() {
+    if !bufwise_trial::root() {
+        return;
+    }
+    let work = || {
+        enter_namespace_with_devices();
+        let journals = tempfile::tempdir().unwrap();
+        let caps = Caps::with_journals(journals.path());
+        let devices = Settings::open(&caps.settings).unwrap().devices().unwrap();
+        let devices: Vec<Open> =
+            devices.into_iter().filter(|open| open.setting.to_string().contains(" bw")).collect();
+        let namespace = here().unwrap();
+        let journal = journals.path().join(format!("caps-{namespace}"));
+        for (stuck, other) in [(&devices[0], &devices[1]), (&devices[1], &devices[0])] {
+            // More than any device takes.
+            let entries =
+                [(stuck, "4000000000 4000000000"), (other, "65536 65536")].map(|(open, original)| {
+                    open.write(&Value::parse(open.setting, "4096 4096").unwrap()).unwrap();
+                    format!("{}\t{original}\t4096 4096\n", open.setting)
+                });
+            fs::write(&journal, entries.concat()).unwrap();
+            let error = caps.put_back(namespace).unwrap_err().to_string();
+            let named = format!("cannot put {} back to 4000000000", stuck.setting);
+            assert!(error.starts_with(&named), "{error}");
+            assert_eq!(other.read().unwrap().to_string(), "65536 65536");
+            assert_eq!(fs::read_to_string(&journal).unwrap(), entries[0], "the next start tries it again");
+        }
+    };
+    std::thread::spawn(work).join().unwrap();
+}
+
+#[test]
 fn nonsense_in_a_setting_or_a_journal_is_no_reason_to_panic() {
     let world = World::new();
     drop(world.caps.raise_in(NAMESPACE, &rmem(8_000)).unwrap());

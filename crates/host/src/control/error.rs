@@ -57,7 +57,7 @@ pub enum ControlError {
         path: PathBuf,
     },
     /// The listener belongs neither to root nor to the caller.
-    #[error("what listens at {} belongs to user {owner}", path.display())]
+    #[error("the program that listens at {} belongs to user {owner}", path.display())]
     Stranger {
         /// The socket's path.
         path: PathBuf,

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::MAX_REQUEST;
 use crate::address::Pattern;
-use crate::history::{History, Query};
+use crate::history::{Answer, History, Query};
 use crate::metrics::Snapshot;
 use crate::view::{Listing, PolicyNames};
 
@@ -39,11 +39,14 @@ pub enum Reply {
     /// Reply to [`Request::Status`].
     Status(Status),
     /// Reply to [`Request::List`] and [`Request::Explain`].
-    List(Listing),
+    List(Box<Listing>),
     /// Reply to [`Request::Metrics`].
     Metrics(Box<Snapshot>),
-    /// Reply to [`Request::History`].
+    /// Reply to [`Request::History`], as a client reads it.
     History(Box<History>),
+    /// The same reply, as the daemon writes it.
+    #[serde(rename = "history", skip_deserializing)]
+    Written(Answer),
     /// Reply to [`Request::Restore`].
     Restored(Restored),
     /// The request failed; one line.

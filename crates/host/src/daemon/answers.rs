@@ -82,8 +82,8 @@ fn status(
     let mut census = Census::new(&facts.parts);
     for (_, connections) in places.iter().filter_map(listed) {
         for connection in &connections {
-            if let Some((part, _)) = sized.get(connection.cookie) {
-                census.add(connection, part);
+            if let Some((part, flow)) = sized.get(connection.cookie) {
+                census.add(connection, flow.owned, part);
             }
         }
     }

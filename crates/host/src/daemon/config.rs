@@ -204,10 +204,7 @@ fn read(path: &Path) -> io::Result<String> {
     // Opening a FIFO would block until it has a writer, at every reload.
     let file = fs::File::options().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path)?;
     if file.metadata()?.file_type().is_fifo() {
-        return Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            "it is a FIFO, no file that can be read again",
-        ));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is a FIFO, which cannot be read again"));
     }
     let mut text = String::new();
     if file.take(LARGEST_FILE + 1).read_to_string(&mut text)? as u64 > LARGEST_FILE {

@@ -11,8 +11,8 @@
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 /// Descriptors that are wanted, as `LimitNOFILE=` of the unit: room for 819 namespaces, three times the pods of the
-/// largest nodes (250). More are not used, for each namespace also takes up to 200 KB of memory, and a check of its
-/// settings each second.
+/// largest nodes (250). More are not used, because each namespace also takes up to 200 KB of memory, and its settings are
+/// checked each second.
 const WANTED: u64 = 16_384;
 /// Descriptors of a known namespace: itself; two settings and the flush of its routes; a socket each for its devices,
 /// its connections and the history; two memberships in the journals; and one that a search has open. The first

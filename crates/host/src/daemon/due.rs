@@ -7,10 +7,11 @@ use bufwise_units::{Bytes, Micros};
 
 use crate::history;
 
-/// Pause between two samples. Newcomers should not wait for the next round of shares, so samples are more frequent
-/// than rounds if they are cheap: the pause is at least `SAMPLE`, and `SAMPLE_REST` times the duration of the previous
-/// sample (a third of a percent of a processor), but no longer than a round; while little changes, no longer than `CALM`, which
-/// is enough for a sample of 100,000 connections (0.1 s), and three intervals of the history, whose moments come from samples.
+/// Pause between two samples. Newcomers should not wait for the next round of shares, so samples are more frequent than
+/// rounds if they are cheap. The pause is at least `SAMPLE`, and at least `SAMPLE_REST` times the duration of the previous
+/// sample: a third of a percent of a processor. It is no longer than a round; while little changes, no longer than `CALM`.
+/// `CALM` keeps to that share of a processor for 100,000 connections, whose sample takes 0.1 s. It is three intervals of
+/// the history, whose moments come from samples.
 const SAMPLE: Micros = Micros::from_millis(100);
 const SAMPLE_REST: u64 = 300;
 const CALM: Micros = history::INTERVAL.times(3);
@@ -26,9 +27,9 @@ const SWEEP: Micros = Micros::from_secs(2);
 const SWEEP_REST: u64 = 50;
 /// Pause between two sweeps while nothing lies idle; they find connections that were missed.
 const SWEEP_AT_LEAST: Micros = Micros::from_secs(60);
-/// The same where records are made late, for a connection that moves little gets its record from a sweep: at least
-/// `NEWCOMERS`, and at least `NEWCOMERS_REST` times the duration of the previous sweep, a third of a percent of a processor,
-/// but no longer than `SWEEP_AT_LEAST`.
+/// Pause between two sweeps where records are made late: a connection that moves little gets its record from a sweep. The
+/// pause is at least `NEWCOMERS`, and at least `NEWCOMERS_REST` times the duration of the previous sweep (a third of a
+/// percent of a processor), but no longer than `SWEEP_AT_LEAST`.
 const NEWCOMERS: Micros = Micros::from_secs(5);
 const NEWCOMERS_REST: u64 = 300;
 /// Pause after a sample, its shares, or grants that failed, until the next attempt.

@@ -185,6 +185,10 @@ pub(super) struct Found {
     pub(super) left_alone: usize,
     /// Why a new namespace could not be opened.
     pub(super) unopened: Option<String>,
+    /// The daemon's cgroups that were removed and made again, and to which the engines were attached.
+    pub(super) remade: Vec<String>,
+    /// Those to which they could not be attached, and why.
+    pub(super) refused: Vec<String>,
 }
 
 /// Result of a sweep.

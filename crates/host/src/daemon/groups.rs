@@ -89,7 +89,7 @@ pub(super) fn checked(
         if let Some(other) = all.iter().find(|other| other.conditions.cover(&one.conditions)) {
             let (own, name) = (&one.name, &other.name);
             return Err(format!(
-                "{name_at}: `{own}` would have no connection: group `{name}` comes first and asks for no more than that"
+                "{name_at}: `{own}` would have no connection: group `{name}` comes first and matches all of them"
             ));
         }
         all.push(one);
@@ -115,7 +115,7 @@ impl GroupOptions {
         let keys = Keys { cgroup: self.cgroup, process: self.process, peer: self.peer, port: self.port };
         let conditions = keys.conditions(&at)?;
         if conditions == Conditions::default() {
-            return Err(format!("{place}: `{name}` asks for nothing: name cgroup, process, peer or port"));
+            return Err(format!("{place}: `{name}` has no condition: name cgroup, process, peer or port"));
         }
         let is_outside =
             |cgroup: &&GroupPattern| !rest.cgroups.iter().any(|path: &PathBuf| cgroup.is_below(path));
@@ -128,7 +128,7 @@ impl GroupOptions {
                 .map(|path| path.display().to_string().escape_debug().to_string())
                 .collect();
             return Err(format!(
-                "{cgroup_at}: {cgroup} is not below the cgroups that the daemon is for: {}",
+                "{cgroup_at}: {cgroup} is not below the cgroups that the daemon tunes: {}",
                 cgroups.join(", ")
             ));
         }
@@ -317,7 +317,7 @@ mod tests {
                 &["line 9: name", "`b` would have no connection", "group `db` comes first"],
             ),
             (asking("port = 80") + &asking("port = 80\nprocess = \"x\""), &["line 8: name", "group `g`"]),
-            (asking(""), &["line 5: name", "`g` asks for nothing", "cgroup, process, peer or port"]),
+            (asking(""), &["line 5: name", "`g` has no condition", "cgroup, process, peer or port"]),
             (asking("peer = \"10.0.0.1/8\""), &["line 6: peer", "beyond its prefix: write 10.0.0.0/8"]),
             (asking("peer = [\"10.0.0.0/8\", \"fd00\"]"), &["line 6: peer", "`fd00`", "fd00::/8"]),
             (asking("peer = \"10.0.0.0/33\""), &["line 6: peer", "`10.0.0.0/33`"]),

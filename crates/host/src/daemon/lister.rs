@@ -79,7 +79,7 @@ fn work(inquiries: &Receiver<Inquiry>) {
     let mut cgroups = Cgroups::default();
     for inquiry in inquiries {
         let listing = list(&inquiry, &mut cgroups);
-        inquiry.client.answer(Reply::List(listing));
+        inquiry.client.answer(Reply::List(Box::new(listing)));
         cgroups.settle();
     }
 }
@@ -107,9 +107,9 @@ fn list(inquiry: &Inquiry, cgroups: &mut Cgroups) -> Listing {
         with_each(place, |connection, at| {
             let (process, cgroup) = (holders.of(connection.inode), cgroups.name(connection.cgroup));
             let own = sized.get(connection.cookie);
-            if let Some((part, _)) = own {
-                census.add(connection, part);
-                census.attribute(connection, process, cgroup.as_deref());
+            if let Some((part, flow)) = own {
+                census.add(connection, flow.owned, part);
+                census.attribute(connection, flow.owned, process, cgroup.as_deref());
             } else if scope.leaves_out(connection, process.map(|process| process.name.as_str()), |number| {
                 cgroups.path(number)
             }) {

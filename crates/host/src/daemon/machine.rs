@@ -110,7 +110,7 @@ pub(super) struct Daemon {
     /// Whether that sample showed enough memory and few connections that had ended.
     calm: bool,
     sweep_began: Micros,
-    /// When the last sweep began; `None` once a sample has shown what it left.
+    /// When the last sweep began; `None` once a sample was taken after it.
     unseen_sweep: Option<Micros>,
     actions: Vec<Action>,
 }
@@ -235,7 +235,7 @@ impl Daemon {
             Err(error) => return self.not_discovered(error, now),
         };
         self.known = found.known.clone();
-        let any_new = !found.new.is_empty();
+        let any_new = !found.new.is_empty() || !found.remade.is_empty();
         self.tell_trouble(Trouble::Search, None, now);
         self.tell_found(found, now);
         match &self.phase {

@@ -54,7 +54,7 @@ impl Namespaces {
 
     /// Searches for namespaces: the daemon's own and those of the processes of `groups`; without groups, all that
     /// exist, as far as there is room. Applies `wanted` in new ones, and where that has failed before.
-    pub(super) fn discover(&mut self, groups: &[Group], wanted: &[Wanted]) -> Result<Found> {
+    pub(super) fn discover(&mut self, groups: &[&Group], wanted: &[Wanted]) -> Result<Found> {
         let mut found = Found::default();
         self.find(groups, &mut found)?;
         // If the shares have bounded devices to another size since, new namespaces start with that size.
@@ -81,7 +81,7 @@ impl Namespaces {
 
     /// Drops namespaces that are gone, and opens new ones; leaves the inodes of those that were known before in
     /// `found.known`.
-    fn find(&mut self, groups: &[Group], found: &mut Found) -> Result<()> {
+    fn find(&mut self, groups: &[&Group], found: &mut Found) -> Result<()> {
         let theirs = (!groups.is_empty()).then(|| namespaces_of(groups)).transpose()?;
         let present = netns::search(|_| false)?;
         let is_ours =
@@ -219,7 +219,7 @@ fn told(namespace: &Namespace, error: &Error) -> String {
 }
 
 /// Returns the inodes of the namespaces of the groups' processes.
-fn namespaces_of(groups: &[Group]) -> Result<BTreeSet<u64>> {
+fn namespaces_of(groups: &[&Group]) -> Result<BTreeSet<u64>> {
     let mut inodes = BTreeSet::new();
     for group in groups {
         let processes = group.processes();

@@ -162,7 +162,7 @@ impl News {
         let told = std::mem::replace(&mut self.full, is_full);
         (is_full && !told).then(|| {
             let told = format_args!(
-                "{most} connections are tuned, as many as may be: the kernel keeps those beyond; raise max-connections"
+                "{most} connections are tuned, the most allowed: the kernel sizes all others; raise max-connections"
             );
             Line::warning(Kind::Full, told)
         })
@@ -297,7 +297,7 @@ mod tests {
         let flows: Vec<FlowState> = (0..20).map(|cookie| flow(cookie, 0)).collect();
         let mut observe = |count: usize| news.observe(&plan, &seen(&flows[..count]), |_| true);
         assert!(observe(19).is_empty());
-        assert!(texts(&observe(20))[0].starts_with("20 connections are tuned, as many as may be"));
+        assert!(texts(&observe(20))[0].starts_with("20 connections are tuned, the most allowed"));
         assert!(observe(19).is_empty() && observe(20).is_empty(), "not again for each that comes and goes");
         assert!(observe(17).is_empty());
         assert_eq!(observe(20).len(), 1);

@@ -3,15 +3,17 @@
 //! All programs know the conditions of all groups, and each takes its own connections. The programs of a group with
 //! cgroups are attached to these only, so that other connections cost nothing; the attachments follow cgroups that
 //! appear and go. The programs of a group without cgroups are attached where the rest's are. A connection that turns
-//! out to belong to another part is given back by one engine and adopted by the other.
+//! out to belong to another part is given back by one engine and adopted by the other. A cgroup of the daemon's own that is
+//! removed and made again is attached to as well.
 
 mod unit;
 
 use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use bufwise_bpf::{Engine, EngineError, FlowState, Owners, ProgramInfo, Released};
+use bufwise_bpf::{Engine, EngineError, FlowState, Group, Owners, ProgramInfo, Released};
 use bufwise_socket::diag::Connection;
 use nix::poll::{PollFd, PollFlags};
 
@@ -21,6 +23,7 @@ use super::placing::{Judge, Programs};
 use super::scope::Scope;
 use super::task::Task;
 use crate::error::{Error, Result, in_words};
+use crate::processes::printable_path;
 use crate::tuner::{self, books::Bounds};
 use crate::view::{Part, Sized};
 use unit::Unit;
@@ -32,6 +35,8 @@ pub(super) struct Running {
     programs: Programs,
     /// The task for which the engines were attached.
     task: Option<Arc<Task>>,
+    /// Cgroups of the task that were removed and made again since, and to which the engines were attached.
+    remade: Vec<Group>,
     /// [`Running::turnover`] at the last sample.
     seen_turnover: u64,
     /// A search for the groups' cgroups has failed before all engines were told what it had found.
@@ -51,6 +56,7 @@ impl Running {
                 self.units = units;
                 self.programs = programs;
                 self.task = Some(load.task);
+                self.remade = Vec::new();
                 Event::Loaded(Ok(regrouped))
             }
             Err(error) => {
@@ -151,6 +157,64 @@ impl Running {
             regrouped.passed_on = self.pass_on(task, namespaces)?;
         }
         Ok(())
+    }
+
+    /// Attaches the engines to cgroups of the daemon that were removed and made again, as by the restart of a service.
+    /// Returns their paths, and why the engines could not be attached to others.
+    pub(super) fn follow_cgroups(&mut self) -> (Vec<String>, Vec<String>) {
+        let (mut told, mut refused) = (Vec::new(), Vec::new());
+        let Some(task) = self.task.clone().filter(|_| !self.units.is_empty()) else { return (told, refused) };
+        let gone: Vec<&Group> = task.cgroups.iter().filter(|cgroup| !cgroup.exists()).collect();
+        let numbers = gone.iter().copied().chain(&self.remade).filter_map(number_of_gone).collect();
+        self.leave(numbers);
+        self.remade.retain(Group::exists);
+        for path in gone.into_iter().map(Group::path) {
+            // It may not be there yet.
+            let Ok(cgroup) = Group::open(path) else { continue };
+            let Ok(number) = cgroup.inode() else { continue };
+            if self.remade.iter().any(|known| known.inode().is_ok_and(|known| known == number)) {
+                continue;
+            }
+            let shown = printable_path(path);
+            match self.attach_to(&task, &cgroup) {
+                Ok(()) => {
+                    told.push(shown);
+                    self.remade.push(cgroup);
+                }
+                Err(error) => {
+                    self.leave(vec![number]);
+                    let words = in_words(&error);
+                    refused.push(format!("cgroup {shown} was made again and is not tuned: {words}"));
+                }
+            }
+        }
+        if !told.is_empty() {
+            let others = yield_to_others(&mut self.units);
+            refused.extend(others.unwrap_or_else(|error| Some(in_words(&error))));
+        }
+        (told, refused)
+    }
+
+    /// Attaches the engines of all parts whose groups name no cgroup.
+    fn attach_to(&mut self, task: &Task, cgroup: &Group) -> Result<()> {
+        let units = self.units.iter_mut().enumerate().filter(|(number, _)| !names_cgroup(task, *number));
+        for (_, unit) in units {
+            unit.engine.attach(cgroup.as_fd())?;
+        }
+        Ok(())
+    }
+
+    /// Detaches the engines from cgroups, by number.
+    fn leave(&mut self, cgroups: Vec<u64>) {
+        for cgroup in cgroups {
+            self.units.iter_mut().for_each(|unit| unit.engine.detach_from(cgroup));
+        }
+    }
+
+    /// Returns the cgroups of a task; with those that were made again, if the engines were attached for it.
+    pub(super) fn cgroups_of<'a>(&'a self, task: &'a Arc<Task>) -> Vec<&'a Group> {
+        let is_running = self.task.as_ref().is_some_and(|running| Arc::ptr_eq(running, task));
+        task.cgroups.iter().chain(self.remade.iter().filter(|_| is_running)).collect()
     }
 
     /// Makes each engine give away connections of other parts; returns their number.
@@ -282,16 +346,22 @@ fn attach_all(units: &mut [Unit], task: &Task) -> Result<Regrouped> {
             .extend(missing.map(|cgroup| format!("group {}: there is no cgroup {cgroup} yet", group.name)));
     }
     tell_cgroups(units)?;
-    let wants_cgroup = |number: usize| {
-        let group = task.groups.get(number);
-        group.is_some_and(|group| group.conditions.cgroup.is_some())
-    };
-    for (_, unit) in units.iter_mut().enumerate().filter(|(number, _)| !wants_cgroup(*number)) {
+    for (_, unit) in units.iter_mut().enumerate().filter(|(number, _)| !names_cgroup(task, *number)) {
         unit.attach(task)?;
     }
     // Before the first sweep, so that connections of a `bufwise run` inside our cgroups are left to it.
     regrouped.refused.extend(yield_to_others(units)?);
     Ok(regrouped)
+}
+
+/// Returns whether the part with that number is a group that names a cgroup.
+fn names_cgroup(task: &Task, number: usize) -> bool {
+    task.groups.get(number).is_some_and(|group| group.conditions.cgroup.is_some())
+}
+
+/// Returns the number of a cgroup that no longer exists.
+fn number_of_gone(cgroup: &Group) -> Option<u64> {
+    if cgroup.exists() { None } else { cgroup.inode().ok() }
 }
 
 /// Tells the programs of all engines the cgroups of the groups.

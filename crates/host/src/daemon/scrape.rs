@@ -117,14 +117,14 @@ impl Scrape {
                 tally.count(&view, sized.policy(connection.cookie));
                 let sample = SocketSample::of(connection, at);
                 self.samples.insert(connection.cookie, sample);
-                let Some((part, _)) = sized.get(connection.cookie) else {
+                let Some((part, flow)) = sized.get(connection.cookie) else {
                     if scope.leaves_out(connection, None, |number| self.cgroups.path(number)) {
                         census.add_untuned();
                     }
                     continue;
                 };
                 waste_bytes += view.waste_bytes;
-                census.add(connection, part);
+                census.add(connection, flow.owned, part);
                 if let Some(previous) = previous {
                     self.distributions.observe(&view);
                     let mut queue = Queue::default();

@@ -14,7 +14,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::answers::Answerer;
 use super::descriptors;
-use super::event::{Action, Event, Facts, GivenBack, Notice, Work};
+use super::event::{Action, Event, Facts, Found, GivenBack, Notice, Work};
 use super::lister::{Inquiry, Lister};
 use super::machine::{Daemon, Surroundings};
 use super::namespaces::Namespaces;
@@ -127,7 +127,10 @@ impl Shell {
             Action::ClearLeftovers => Some(leftovers::clear().map_or_else(Event::Failed, Event::Cleared)),
             Action::ReadConfiguration => Some(Event::Configured(orders.task().map(Box::new))),
             Action::Discover(task) => {
-                Some(Event::Discovered(self.namespaces.discover(&task.cgroups, &task.wanted())))
+                let (remade, refused) = self.running.follow_cgroups();
+                let cgroups = self.running.cgroups_of(&task);
+                let found = self.namespaces.discover(&cgroups, &task.wanted());
+                Some(Event::Discovered(found.map(|found| Found { remade, refused, ..found })))
             }
             Action::LowerMaxima => Some(Event::Lowered(self.namespaces.release().failed)),
             Action::Load(load) => Some(self.running.load(load, &mut self.namespaces)),
@@ -233,7 +236,7 @@ impl Shell {
         let at_once = bounds.iter().find_map(|bounds| bounds.at_once);
         let (shared, took) = timed(|| self.running.share(bounds));
         shared?;
-        // Only the rest's part bounds devices. That is rare, and does not count as a part of each sample.
+        // Only the part without a group bounds devices. Bounding them is rare, so its time does not count as a sample's.
         let refused = at_once.map_or_else(Vec::new, |size| self.namespaces.bound_devices(size));
         Ok(Event::Shared(refused, took))
     }

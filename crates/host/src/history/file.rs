@@ -171,12 +171,12 @@ fn read(file: File, ring: &mut Ring) -> io::Result<Option<usize>> {
 #[cfg(test)]
 mod tests {
     use super::super::Query;
-    use super::super::tests::moment;
+    use super::super::tests::{asked, moment};
     use super::*;
     use std::os::unix::fs::PermissionsExt;
 
     fn times(ring: &Ring) -> Vec<u64> {
-        ring.answer(&Query::default()).moments.iter().map(|moment| moment.time_s).collect()
+        asked(ring, Query::default()).moments.iter().map(|moment| moment.time_s).collect()
     }
 
     /// Returns the times of the moments in the file, and the number of malformed lines.
@@ -206,7 +206,7 @@ mod tests {
         let mut ring = Ring::default();
         let (mut disk, wrong) = Disk::open(&path, &mut ring).unwrap();
         assert_eq!((times(&ring), wrong), (vec![1, 2, 3], 0));
-        assert_eq!(ring.answer(&Query::default()).moments.first(), Some(&moment(1, 2, 9)), "nothing is lost");
+        assert_eq!(asked(&ring, Query::default()).moments.first(), Some(&moment(1, 2, 9)), "nothing is lost");
         ring.push(&moment(4, 0, 0));
         disk.add(&ring).unwrap();
         assert_eq!(opened(&path), (vec![1, 2, 3, 4], 0));

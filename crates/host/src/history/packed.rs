@@ -4,26 +4,28 @@
 //! keys, absent fields and names that repeat.
 //!
 //! Properties kept, each a test: a moment is unpacked as it was; a full one, with names of usual length, takes no more
-//! than its part of [`super::MAX_BYTES`].
+//! than its part of [`super::MAX_BYTES`]; a clone shares the bytes.
+
+use std::sync::Arc;
 
 use miniz_oxide::deflate::compress_to_vec;
 use miniz_oxide::inflate::decompress_to_vec_with_limit;
 
 use super::Moment;
 
-/// Approximate overhead of an allocation, bytes.
-const ALLOCATION: usize = 16;
+/// Approximate overhead of a shared allocation, bytes: the allocator's, and two counts.
+const ALLOCATION: usize = 32;
 /// Deflate's level, 0 to 10: the fast ones find the repeated keys as well.
 const LEVEL: u8 = 3;
 
 /// A packed moment.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Packed {
     /// Time of the sample, in seconds since 1970 (UTC).
     pub(super) time_s: u64,
     /// Length of the moment in an answer or in the file, bytes.
     pub(super) text: usize,
-    bytes: Box<[u8]>,
+    bytes: Arc<[u8]>,
 }
 
 impl Packed {
@@ -52,7 +54,7 @@ impl Packed {
 #[cfg(test)]
 mod tests {
     use super::super::tests::moment;
-    use super::super::{BY_MEMORY, BY_RATE, LENGTH, MAX_BYTES};
+    use super::super::{BY_MEMORY, BY_RATE, LENGTH, MAX_BYTES, Query, Ring};
     use super::*;
 
     #[test]
@@ -61,6 +63,15 @@ mod tests {
         let packed = Packed::new(&all);
         assert_eq!((packed.moment().as_ref(), packed.time_s), (Some(&all), all.time_s));
         assert_eq!(packed.text, serde_json::to_vec(&all).unwrap().len());
+    }
+
+    #[test]
+    fn an_answer_shares_the_bytes_of_the_ring() {
+        let mut ring = Ring::default();
+        (1..=3).for_each(|time| ring.push(&moment(time, 2, 9)));
+        let answer = ring.answer(Query { since_s: Some(2), ..Query::default() });
+        let shared = answer.moments.packed.iter().zip(ring.moments.iter().skip(1));
+        assert_eq!(shared.filter(|(one, other)| Arc::ptr_eq(&one.bytes, &other.bytes)).count(), 2);
     }
 
     #[test]

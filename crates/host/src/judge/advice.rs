@@ -146,7 +146,7 @@ impl Case {
             Sizer::Sobas => {
                 "The path is full: the window was held at what it carries, so that no queue builds up."
             }
-            Sizer::Policy => "The receive window held it back: its policy chose it so.",
+            Sizer::Policy => "The receive window held it back: the policy keeps it at this size.",
             Sizer::Unprivileged => {
                 "The receive window held it back: without root the receive buffer cannot exceed the host's maxima \
                  (net.core.rmem_max, net.ipv4.tcp_rmem). Run bufwise as root, or raise tcp_rmem."

@@ -91,14 +91,17 @@ mod tests {
     #[test]
     fn sixteen_megabits_in_bursts_are_sixteen_wherever_the_watch_begins() {
         // 4 MB every 2 s, in 250 ms.
+        let mut judged = 0;
         for phase in 0..40 {
             let seen = samples(100, |number| if (number + phase) % 40 < 5 { 800_000 } else { 0 });
             let bursts = Bursts::of(Direction::Receive, &seen);
             assert!(bursts.any(), "phase {phase}");
             if bursts.whole_periods().is_some() {
                 assert_eq!(rate(&seen), Some(16_000_000), "phase {phase}");
+                judged += 1;
             }
         }
+        assert!(judged > 0, "some watches have whole periods");
         let first =
             Bursts::of(Direction::Receive, &samples(20, |number| if number == 3 { 33_000 } else { 0 }));
         assert!(first.any() && first.whole_periods().is_none(), "one burst is no period: {first:?}");

@@ -74,7 +74,7 @@ impl Case {
     /// Answers whether fit would help, here or at the other end.
     pub fn outlook(&self) -> Outlook {
         let Some(limited) = self.limited.filter(|_| self.goodput_bps > 0) else {
-            let why = "That cannot be told: too little passed while it was watched.";
+            let why = "Unknown: too little data passed while the connection was watched.";
             return Outlook::new(Effect::Unknown, Effect::Unknown, why);
         };
         if self.memory_short {

@@ -1,10 +1,15 @@
 //! The books of one engine's connections: what each may hold until the next sample. Pure; time is passed in.
 //!
-//! Shares are computed once per interval. They are also computed at once if the number of connections changes or the
-//! queues hold more than the budget, because a newcomer must not wait for the next round; and at each sample while the memory
-//! suffices, because then shares bound only how fast a connection grows, and slow start is faster than a few rounds a second. The
-//! papers' rules as published (`:published`) wait for the next round, except that pressure begins and ends with a sample; else it
-//! begins with a sample and ends with a round. The bound of the receive windows is renewed at each sample.
+//! A *round* computes the shares. There is one per interval, and an early one in these cases:
+//! - The number of connections changes: a newcomer must not wait for the next round.
+//! - The queues hold more than the budget.
+//! - Under SABT a connection may soon need more than its limit: it is at rest, or a small demand beside large ones.
+//! - The memory suffices: then each sample has a round. Shares then bound only how fast a connection grows, and slow
+//!   start is faster than a few rounds a second.
+//!
+//! The papers' rules as published (`:published`) have no early rounds, but their pressure begins and ends with a sample.
+//! For all other rules pressure begins with a sample and ends with a round. The bound of the receive windows is renewed
+//! at each sample.
 
 use std::time::Duration;
 
@@ -27,6 +32,8 @@ pub(crate) struct Books {
     said: Shares,
     asked: AskedBoth,
     next_round: Micros,
+    /// Whether the last round has asked for another one at the next sample.
+    soon: bool,
     /// Number of connections in the last sample.
     known: usize,
     held_max: Bytes,
@@ -61,6 +68,7 @@ impl Books {
             said,
             asked: AskedBoth::default(),
             next_round: Micros::ZERO,
+            soon: false,
             known: 0,
             held_max: Bytes::ZERO,
         }
@@ -97,14 +105,14 @@ impl Books {
         self.shares.observe(flows, now);
         let known = std::mem::replace(&mut self.known, flows.len());
         let is_other = known != flows.len();
-        let early = is_other || self.shares.is_exceeded(held) || self.asked.send.is_met();
+        let early = is_other || self.soon || self.shares.is_exceeded(held) || self.asked.send.is_met();
         let early = early && !self.shares.keeps_its_times();
         let mut orders = Vec::new();
         if early || now >= self.next_round {
             let interval = u64::try_from(self.interval().as_micros()).unwrap_or(u64::MAX);
             self.next_round = now + Micros(interval);
             let round = self.shares.round(flows, held, now);
-            (self.said, self.asked.send) = (round.shares, round.asked);
+            (self.said, self.asked.send, self.soon) = (round.shares, round.asked, round.soon);
             orders = round.orders;
         } else if self.shares.keeps_its_times() {
             self.said.pressure = self.shares.is_pressed(held);
@@ -159,6 +167,30 @@ mod tests {
         assert_eq!(level(30_000, 0), Some(Bytes(400_000)), "an equal part");
         // Four times a newcomer's 64 KB are kept for the second connection, which may grow as well.
         assert_eq!(level(110_000, 100), Some(Bytes(800_000 - 262_144)), "before the next round");
+    }
+
+    #[test]
+    fn a_small_demand_that_grows_beside_large_ones_has_an_equal_part_within_three_samples() {
+        let mut books = books("sabt");
+        let with_small = |small: u64| -> Vec<FlowState> {
+            let one = |(cookie, demand): (u64, u64)| {
+                let mut flow = flow(cookie, 0);
+                // ABT's target is two windows, and a byte of payload takes two of memory.
+                flow.sample.cwnd = Bytes(demand / 4);
+                (flow.sample.bytes_acked, flow.sample.send_queued) = (Bytes(10_000), Bytes(1));
+                flow
+            };
+            [(1, small), (2, 2_000_000), (3, 2_000_000), (4, 2_000_000)].map(one).to_vec()
+        };
+        // Of the 1,000,000 four share 800,000, and 83,333 are for growth.
+        let mut limit = Bytes(10_000);
+        let limits = [0, 100, 200].map(|millis| {
+            let bounds = books.observe(&with_small(limit.0), Bytes::ZERO, at(millis));
+            let order = bounds.orders.iter().find(|(cookie, _)| *cookie == 1).map(|(_, order)| *order);
+            limit = order.and_then(|order| order.limit).expect("each sample has a round");
+            limit.0
+        });
+        assert!(limits[0] <= 93_333 && limits[2] >= 200_000, "{limits:?}");
     }
 
     #[test]

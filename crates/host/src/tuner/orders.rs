@@ -4,7 +4,8 @@
 //! Rule: an order is written if its demand or its limit differs from the last written one by more than 1/64. Each
 //! order is also written once in 16 rounds in any case, because the map may have had no room for it. The papers'
 //! rules (`:published`) are written at any change.
-//! Property kept: the last written limit is at most 64/63 of the limit that the round gave.
+//! Properties kept: the last written limit is at most 64/63 of the limit that the round gave. While orders are written,
+//! their limits sum to no more than before or after: those that lower a limit come first.
 
 use std::collections::hash_map::Entry;
 
@@ -32,25 +33,36 @@ impl Orders {
         Self { is_exact, ..Self::default() }
     }
 
-    /// Returns the orders of a round that must be written.
+    /// Returns the orders of a round that must be written, in the order of writing.
     pub(super) fn changed(&mut self, mut round: Vec<(u64, Order)>) -> Vec<(u64, Order)> {
         self.rounds += 1;
         let (turn, is_exact) = (self.rounds % REPEAT, self.is_exact);
         // One allocation for all new orders.
         self.told.reserve(round.len().saturating_sub(self.told.len()));
+        let mut raised = Vec::new();
         round.retain(|(cookie, order)| {
             let told = self.told.entry(*cookie);
-            let will_do = match &told {
-                Entry::Occupied(told) => is_near(told.get(), order, is_exact),
-                Entry::Vacant(_) => false,
+            let before = match &told {
+                Entry::Occupied(told) => Some(*told.get()),
+                Entry::Vacant(_) => None,
             };
-            if will_do && cookie % REPEAT != turn {
+            if before.is_some_and(|told| is_near(&told, order, is_exact)) && cookie % REPEAT != turn {
                 return false;
             }
             told.insert_entry(*order);
-            true
+            let raises = before.is_none_or(|told| limit_of(order) > limit_of(&told));
+            if raises {
+                raised.push((*cookie, *order));
+            }
+            !raises
         });
+        round.append(&mut raised);
         round
+    }
+
+    /// Returns whether an order was written for the connection.
+    pub(super) fn has(&self, cookie: u64) -> bool {
+        self.told.contains_key(&cookie)
     }
 
     /// Forgets a connection.
@@ -67,6 +79,11 @@ impl Orders {
     pub(super) fn retain(&mut self, mut keeps: impl FnMut(u64) -> bool) {
         self.told.retain(|cookie, _| keeps(*cookie));
     }
+}
+
+/// Returns the limit of an order; without one, the largest number of bytes.
+fn limit_of(order: &Order) -> Bytes {
+    order.limit.unwrap_or(Bytes::MAX)
 }
 
 /// Returns whether the last written order is close enough.
@@ -98,6 +115,14 @@ mod tests {
         assert_eq!(orders.changed(vec![least, off]), [], "the written 64,000 are 64/63 of it");
         let rounds: Vec<_> = (0..16).map(|_| orders.changed(vec![near, off])).collect();
         assert_eq!(rounds.concat().len(), 2, "each once: {rounds:?}");
+    }
+
+    #[test]
+    fn orders_that_lower_a_limit_are_written_first() {
+        let mut orders = Orders::new(false);
+        orders.changed(vec![order(100, 64_000), order(101, 64_000)]);
+        let [raised, lowered, new] = [order(100, 80_000), order(101, 48_000), order(102, 1)];
+        assert_eq!(orders.changed(vec![raised, new, lowered]), [lowered, raised, new]);
     }
 
     #[test]

@@ -22,8 +22,8 @@ const MAX_CAP: Bytes = Bytes(64 << 20);
 const BUILT_IN_CAP: Bytes = Bytes(212_992);
 /// Number of writers for whose first buffers, with their windows, a user's memory must suffice.
 pub(super) const WRITERS: u64 = 256;
-/// Memory (bytes) of a new connection before the shares know of it, where records are made late: the kernel's first buffer
-/// of 87 KB, doubled in the round trips until the next sample.
+/// Memory (bytes) that a new connection may hold before the shares know of it, where records are made late: the kernel's
+/// first buffer of 87 KB, which grows in the round trips until the next sample.
 const UNKNOWN: u64 = 256 << 10;
 
 /// The policies and their bounds.
@@ -128,9 +128,10 @@ impl Plan {
         }
     }
 
-    /// Returns the engine's configuration where most connections may be short: their records are made late where the rules
-    /// do not need them early. SABT needs the first flight; a dry run and the published rules have each connection;
-    /// small documents have a rule of their own. A small memory needs each connection's share before its second flight.
+    /// Returns the engine's configuration where most connections may be short: records are made late, unless a rule
+    /// needs them early. SABT needs the first flight, and small documents have a rule of their own for it. A dry run and
+    /// the published rules cover every connection. With a small memory, a share must bind before a connection's second
+    /// flight.
     pub fn late_config(&self) -> Config {
         let config = self.engine_config();
         let is_early = !matches!(config.send, SendRule::Kernel | SendRule::Abt | SendRule::Fit)
@@ -147,8 +148,9 @@ impl Plan {
         Config { record_after: Config::SHORT, record_at_segment, ..config }
     }
 
-    /// Returns the engine's configuration for a command, whose report tells of all that it moves: as [`Self::late_config`],
-    /// but a connection that only receives has no callback to make its record late if its window is the kernel's.
+    /// Returns the engine's configuration for a command, whose report covers all data that it moves. Records are made late
+    /// as in [`Self::late_config`], unless the kernel sizes the windows: a connection that only receives then has no
+    /// callback that could make its record later.
     pub fn run_config(&self) -> Config {
         let receives = self.choice.receive_rule() != ReceiveRule::Kernel;
         if receives { self.late_config() } else { self.engine_config() }

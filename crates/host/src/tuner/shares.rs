@@ -11,10 +11,18 @@
 //! - `abt:published`, `sabt:published`: the papers' rules alone, over the whole budget. All further rules below are
 //!   additions of bufwise.
 //!
-//! Between two rounds a window may double several times. So no connection may outgrow the share it would have if all
-//! grew alike, even while the budget suffices (but has an equal part at least); and a connection that starts between two rounds
-//! finds a bound already: beside few others the part of one more, not what those have. While the budget suffices, each sample has
-//! a round (`books.rs`).
+//! Between two rounds a window may double several times. So even while the budget suffices, no connection may outgrow the
+//! share that it would have if all grew alike; this share is an equal part at least. While the budget suffices, each
+//! sample has a round (`books.rs`). A connection that starts between two rounds finds a bound already. Beside few other
+//! connections this is the part that one more connection would have, and not the bound of the others.
+//!
+//! Properties kept: the limits of the connections that take part under SABT sum to at most 9/10 of the budget at any time,
+//! and each is at least the smaller of the demand and an equal part. Where SABT shares as ABT does, the sum is within that
+//! for fourfold growth. Neither holds with less than [`FLOOR`] for each connection.
+//! Beside few others, the connections that wait or rest with a newcomer's bound, and one that opens meanwhile, hold at most
+//! another tenth of the budget if all begin at once, unless that is less than [`LEAST`] for each.
+//! Not kept: under ABT, EQ and `fit` a connection at rest that has sent more than 32 KB finds the bound of the busy ones
+//! when it begins, because the programs in the kernel cannot distinguish it from those.
 //!
 //! If a share limits a sender, the kernel's side paces it, so that the share is kept (`bpf/socket.h`). A writer may
 //! always fill one buffer (`tcp_sendmsg()`), whose size follows the shares (`at_once.rs`): a budget with less than
@@ -31,6 +39,7 @@ use bufwise_units::{Bytes, Micros, Rate};
 use super::asked::Asked;
 use super::by_cookie::ByCookie;
 use super::orders::Orders;
+use super::{INITIAL_WINDOW, at_once};
 
 /// Bytes of memory for one byte of payload.
 pub(super) const OVERHEAD: u64 = 2;
@@ -40,30 +49,41 @@ const FLOOR: Bytes = Bytes(4_608);
 /// nothing is known yet, bytes.
 const GROWTH: u64 = 4;
 const NEWCOMER: Bytes = Bytes(65_536);
-/// The same of a connection that is older than [`LATELY`] and has nothing queued, as one that answers small requests:
-/// thousands of those must not leave nothing to a download.
+/// The demand assumed, in bytes, of a connection that is older than [`LATELY`] and has nothing queued, such as one that
+/// answers small requests: thousands of these must leave memory to a download.
 const MODEST: Bytes = Bytes(8_192);
-/// Ratio of limit to mean window: memory that is left goes to the swings above the mean, up to four times the mean in all. Twice
-/// the mean cost a tenth of the rate where 2% of the segments are lost (`sabt-fig5`).
+/// Ratio of limit to mean window: spare memory gives windows room to swing above their mean, up to four times the mean.
+/// With a ratio of 2, a path that loses 2% of the segments had a tenth less rate (`sabt-fig5`).
 const SWING: (u64, u64) = (4, 1);
 /// Number of connections expected to start before a sample finds them.
 const AT_ONCE: u64 = 4;
-/// A newcomer beside busy connections finds at most an eighth of what is shared: they have all of it until they are told, and
-/// the budget holds a quarter more.
+/// A newcomer beside busy connections finds at most an eighth of the memory that is shared out. The others may hold all of
+/// that memory until the next round, and the budget is only a quarter larger.
 const BESIDE_BUSY: u64 = 8;
-/// Beside no more connections than this, idle ones included, newcomers find the part of one more instead of what the others may
-/// hold: on a near path a newcomer fills what it finds before a sample sees it. Beside more, samples may be too seldom for that.
+/// With at most this many connections, idle ones included, a newcomer finds the part of one more connection instead of the
+/// bound of the others: on a path with a short round trip it fills its bound before a sample sees it. With more
+/// connections, samples may be too rare to raise such a small bound in time.
 const FEW: usize = 256;
-/// A connection with an empty queue that was silent for this long is *at rest*: it takes no part until it sends again,
-/// and finds the bound of a newcomer then. Otherwise the idle connections of a web server would leave nothing to the busy.
+/// A connection with an empty queue that was silent for this long is *at rest*: it takes no part in the shares until it
+/// sends again, at first within a newcomer's bound. Otherwise the idle connections of a web server would leave no memory
+/// to the busy ones.
 const LATELY: Micros = Micros(5_000_000);
-/// A connection that has sent nothing yet counts as [`NEWCOMER`] for so long: programs open their connections some round trips
-/// before the first of them sends.
+/// A connection that has sent nothing yet demands [`NEWCOMER`] bytes for this time: a program may open several connections
+/// some round trips before the first of them sends.
 const ABOUT_TO_BEGIN: Micros = Micros(1_000_000);
 /// Connections that may be remembered beyond twice those of a sample.
 const SPARE: usize = 64;
 /// Part of the budget that is shared out; the rest covers changes between two samples.
 const SHARED: (u64, u64) = (4, 5);
+/// SABT: part of the budget into which connections whose demands are met may grow where demand exceeds the memory. It
+/// fits into the budget beside what is shared out, a 64th for limits that were not written again (`orders.rs`), and an
+/// eighth of what is shared out for newcomers: (4/5 + 1/12) * 64/63 + 1/10 < 1.
+const GROWING: (u64, u64) = (1, 12);
+/// The least bound of a newcomer because of others that may begin, too: an initial window, and the smallest buffer that a
+/// writer fills at once.
+const LEAST: Bytes = Bytes(INITIAL_WINDOW.0 + at_once::LEAST);
+/// A connection that has sent less than this has a newcomer's bound (`BW_NEWCOMER_BYTES` in `bpf/rules.h`).
+const NEWCOMER_BYTES: Bytes = Bytes(32_768);
 
 /// The result of a round.
 pub(super) struct Round {
@@ -73,6 +93,9 @@ pub(super) struct Round {
     pub(super) orders: Vec<(u64, Order)>,
     /// Sum of the connections' demands.
     pub(super) asked: Asked,
+    /// Whether the next sample is to have a round, because a connection may soon need more than its limit: it is at rest, or
+    /// its demand is small, and its limit less than an equal part.
+    pub(super) soon: bool,
 }
 
 /// Demand of a connection in a round.
@@ -126,8 +149,8 @@ impl ShareBook {
         self.prune(flows);
     }
 
-    /// Forgets connections that are not in the sample, once they are more than those that are: connections that are
-    /// passed on to another engine leave without a record of their end.
+    /// Forgets connections that are not in the sample, once these outnumber those in it: a connection that is passed on
+    /// to another engine disappears without being reported as closed.
     fn prune(&mut self, flows: &[FlowState]) {
         let most = 2 * flows.len() + SPARE;
         if self.models.len().max(self.orders.len()) > most {
@@ -188,15 +211,13 @@ impl ShareBook {
             PolicyKind::Eq if flows.is_empty() => Share::Level(shared.scaled(1, AT_ONCE)),
             PolicyKind::Eq => share::equal(flows.len(), shared),
             PolicyKind::Sabt => {
-                let senders = |flow: &&FlowState| is_ours(flow) && !rests(flow, now);
-                let senders: Vec<&FlowState> = all.iter().filter(senders).collect();
-                let (shares, orders) =
-                    self.proportional_round(&flows, &senders, &claims, &demands, held, now);
-                return Round { shares, orders: self.orders.changed(orders), asked };
+                let (shares, orders, soon) =
+                    self.proportional_round(all, &flows, &claims, &demands, held, now);
+                return Round { shares, orders: self.orders.changed(orders), asked, soon };
             }
             PolicyKind::SabtPublished => {
                 let (shares, orders) = self.round_in_packets(&flows, &claims);
-                return Round { shares, orders: self.orders.changed(orders), asked };
+                return Round { shares, orders: self.orders.changed(orders), asked, soon: false };
             }
             PolicyKind::AbtPublished => self.rounds.round(demands),
             PolicyKind::Abt | PolicyKind::Fit => {
@@ -213,18 +234,36 @@ impl ShareBook {
         let is_beside_few = level.is_some() && !self.policy.is_published() && all.len() <= FEW;
         let shares = Shares {
             level,
-            newcomer: is_beside_few.then(|| self.part_of_one_more(&flows)),
+            newcomer: is_beside_few.then(|| self.part_of_one_more(&flows, self.may_begin(all, now))),
             newest_at: newest_that_has_begun(all),
             window: None,
             pressure: self.is_pressed(held),
         };
-        Round { shares, orders: Vec::new(), asked: Asked { level, ..asked } }
+        Round { shares, orders: Vec::new(), asked: Asked { level, ..asked }, soon: false }
     }
 
-    /// Returns the bound of one more beside others.
-    fn part_of_one_more(&self, others: &[&FlowState]) -> Bytes {
-        let least = if busy(others) == 0 { AT_ONCE } else { BESIDE_BUSY };
-        self.shared().scaled(1, least.max(others.len() as u64 + 1)).max(FLOOR)
+    /// Returns the bound of one more connection beside `others`. `waiting` connections without a demand have the same
+    /// bound, and may begin at once with it.
+    fn part_of_one_more(&self, others: &[&FlowState], waiting: u64) -> Bytes {
+        let least = if busy(others) == 0 && waiting == 0 { AT_ONCE } else { BESIDE_BUSY };
+        let part = self.shared().scaled(1, least.max(others.len() as u64 + 1));
+        let together = self.shared().scaled(1, least * (waiting + 1));
+        part.min(together.max(LEAST)).max(FLOOR)
+    }
+
+    /// Counts the connections without a demand that find a newcomer's bound when they begin: those that wait, and those at
+    /// rest that have sent little, or under SABT any amount. Zero beside more than [`FEW`]: the bound would last too long.
+    fn may_begin(&self, all: &[FlowState], now: Micros) -> u64 {
+        if all.len() > FEW {
+            return 0;
+        }
+        let is_sabt = self.policy == PolicyKind::Sabt;
+        let waits = |flow: &FlowState| !has_begun(flow) && !is_about_to_begin(flow, now);
+        let has_sent_little = |flow: &FlowState| flow.sample.bytes_acked < NEWCOMER_BYTES;
+        let counts = |flow: &&FlowState| {
+            is_ours(flow) && (waits(flow) || rests(flow, now) && (is_sabt || has_sent_little(flow)))
+        };
+        all.iter().filter(counts).count() as u64
     }
 
     /// Returns the sum of these demands and the memory shared; all zero if the policy has no shares.
@@ -250,27 +289,36 @@ impl ShareBook {
     }
 
     /// SABT: each connection has its own bound; newcomers, and connections that have not outgrown a small document,
-    /// have the part of one more among all senders. Where memory is tight, all senders have the same bound.
+    /// have the part of one more among all senders, and so have connections at rest. Where memory is tight, all senders
+    /// have the same bound. Returns shares and orders, and whether the next sample is to have a round.
     fn proportional_round(
         &self,
+        all: &[FlowState],
         flows: &[&FlowState],
-        senders: &[&FlowState],
         claims: &[Claim],
         demands: &[Bytes],
         held: Bytes,
         now: Micros,
-    ) -> (Shares, Vec<(u64, Order)>) {
-        let shared = self.shared();
-        let orders = if is_tight(senders, shared) {
-            let order =
-                Order { demand: Bytes::ZERO, limit: Some(level_for_all(senders, shared, now).max(FLOOR)) };
-            flows.iter().map(|flow| (flow.cookie, order)).collect()
+    ) -> (Shares, Vec<(u64, Order)>, bool) {
+        let (shared, growing) = (self.shared(), self.budget.scaled(GROWING.0, GROWING.1));
+        let senders = |flow: &&FlowState| is_ours(flow) && !rests(flow, now);
+        let senders: Vec<&FlowState> = all.iter().filter(senders).collect();
+        let (mut orders, soon): (Vec<(u64, Order)>, bool) = if is_tight(&senders, shared) {
+            let order = all_alike(level_for_all(&senders, shared, now).max(FLOOR));
+            (flows.iter().map(|flow| (flow.cookie, order)).collect(), false)
         } else {
-            let of_each = flows.iter().zip(claims).zip(proportional_with_growth(demands, shared));
-            of_each.map(|((flow, claim), limit)| (flow.cookie, claim.order(limit))).collect()
+            let (limits, soon) = proportional_with_growth(demands, shared, growing);
+            let of_each = flows.iter().zip(claims).zip(limits);
+            (of_each.map(|((flow, claim), limit)| (flow.cookie, claim.order(limit))).collect(), soon)
         };
-        let level = Some(self.part_of_one_more(senders));
-        (Shares { level, pressure: self.is_pressed(held), ..Shares::default() }, orders)
+        let level = self.part_of_one_more(&senders, self.may_begin(all, now));
+        // With its last order a connection at rest would begin with memory that others have by now.
+        let was_ordered =
+            |flow: &&FlowState| is_ours(flow) && rests(flow, now) && self.orders.has(flow.cookie);
+        let at_rest = all.iter().filter(was_ordered);
+        orders.extend(at_rest.map(|flow| (flow.cookie, all_alike(level))));
+        let soon = soon || orders.len() > flows.len();
+        (Shares { level: Some(level), pressure: self.is_pressed(held), ..Shares::default() }, orders, soon)
     }
 
     /// SABT as published: whole packets, and the mean window without room for its swings. A newcomer has an equal
@@ -308,6 +356,11 @@ impl Claim {
     }
 }
 
+/// Returns the order for a connection that has the same bound as others, and goes by its window.
+fn all_alike(limit: Bytes) -> Order {
+    Order { demand: Bytes::ZERO, limit: Some(limit) }
+}
+
 /// Returns whether bufwise sizes the connection, and it has outgrown a small document.
 fn takes_part(flow: &FlowState, small_document: Bytes) -> bool {
     is_ours(flow) && flow.sample.bytes_acked >= small_document
@@ -333,7 +386,7 @@ fn is_about_to_begin(flow: &FlowState, now: Micros) -> bool {
     !has_begun(flow) && now.since(flow.opened_at) < ABOUT_TO_BEGIN
 }
 
-/// Returns when the newest of the connections that have begun was found; all that are newer have a newcomer's bound.
+/// Returns when the newest connection that has begun to send was found. All newer connections have a newcomer's bound.
 fn newest_that_has_begun(flows: &[FlowState]) -> Micros {
     flows.iter().filter(|flow| has_begun(flow)).map(|flow| flow.opened_at).max().unwrap_or_default()
 }
@@ -362,9 +415,9 @@ fn busy(flows: &[&FlowState]) -> usize {
     flows.iter().filter(|flow| flow.sample.send_queued > Bytes::ZERO).count()
 }
 
-/// Returns the same bound for each, that of ABT; the kernel's side then goes by the windows, too. A mean window of some
-/// segments would leave memory to others that its connection needs again in a moment. Connections that have not outgrown
-/// a small document count as well: they hold an initial window.
+/// Returns one bound for all connections, computed as for ABT; the programs in the kernel then follow the windows, too. By
+/// SABT's demand, which is a mean window of a few segments, a connection would leave memory to others that it needs again
+/// a moment later. Connections that have not outgrown a small document count as well: they hold an initial window.
 fn level_for_all(flows: &[&FlowState], budget: Bytes, now: Micros) -> Bytes {
     let demands: Vec<Bytes> = flows.iter().map(|flow| by_window(flow, now).times(OVERHEAD)).collect();
     level_of(&with_room_to_grow(flows, &demands, now), budget)
@@ -376,19 +429,31 @@ fn level_of(demands: &[Bytes], budget: Bytes) -> Bytes {
     if demands.is_empty() { level } else { level.max(budget.scaled(1, demands.len() as u64)) }
 }
 
-/// Returns proportional limits. While all demands are met, the limits cut no demand, but growth cannot exceed the
-/// budget.
-fn proportional_with_growth(demands: &[Bytes], budget: Bytes) -> Vec<Bytes> {
-    let of = |share: Share, demands: &[Bytes]| -> Vec<Bytes> {
-        demands.iter().map(|demand| share.limit(*demand).unwrap_or(*demand)).collect()
+/// Returns proportional limits: to each connection its part of `shared`, and to those whose demand is met room to grow
+/// as well. That room is what the demands leave, and at least `growing`. It goes first to growth by [`GROWTH`], in
+/// proportion to that, and what is left in equal parts. The limits sum to at most `shared + growing`, unless `shared`
+/// is less than [`FLOOR`] for each. Also returns whether a connection has less than its proportional bound, to which it
+/// may grow by and by.
+fn proportional_with_growth(demands: &[Bytes], shared: Bytes, growing: Bytes) -> (Vec<Bytes>, bool) {
+    // Each is granted the floor.
+    let demands: Vec<Bytes> = demands.iter().map(|demand| (*demand).max(FLOOR)).collect();
+    let share = share::proportional(&demands, shared);
+    let parts: Vec<Bytes> = demands.iter().map(|demand| share.of(*demand)).collect();
+    let free = (shared - parts.iter().copied().sum::<Bytes>()).max(growing);
+    let room = |(part, demand): (&Bytes, &Bytes)| {
+        if part == demand { (*demand).max(NEWCOMER).times(GROWTH) - *demand } else { Bytes::ZERO }
     };
-    let present = share::proportional(demands, budget);
-    if present != Share::Unlimited {
-        return of(present, demands);
-    }
-    let grown: Vec<Bytes> = demands.iter().map(|demand| (*demand).max(NEWCOMER).times(GROWTH)).collect();
-    let limits = of(share::proportional(&grown, budget), &grown);
-    limits.into_iter().zip(demands).map(|(limit, demand)| limit.max(*demand)).collect()
+    let rooms: Vec<Bytes> = parts.iter().zip(&demands).map(room).collect();
+    let met = rooms.iter().filter(|room| **room > Bytes::ZERO).count() as u64;
+    let growth = share::proportional(&rooms, free);
+    let left = (free - rooms.iter().copied().sum::<Bytes>()).scaled(1, met);
+    let limit = |(part, room): (&Bytes, &Bytes)| {
+        if *room > Bytes::ZERO { *part + growth.of(*room) + left } else { *part }
+    };
+    let limits: Vec<Bytes> = parts.iter().zip(&rooms).map(limit).collect();
+    let has_less = |(limit, demand): (&Bytes, &Bytes)| share.limit(*demand).is_some_and(|most| *limit < most);
+    let soon = limits.iter().zip(&demands).any(has_less);
+    (limits, soon)
 }
 
 /// Returns the max-min share. While all demands are met, the level cuts no demand, but growth cannot exceed the
@@ -431,8 +496,7 @@ fn used(flow: &FlowState, now: Micros) -> Bytes {
     rate.over(rtt).times(GROWTH).max(if is_modest { MODEST } else { NEWCOMER })
 }
 
-/// As [`max_min_with_growth`], and newcomers always find a bound: an idle connection that exists already must not
-/// leave them without one.
+/// As [`max_min_with_growth`], but always returns a bound for newcomers, even if the only connections are idle.
 pub(super) fn max_min_with_newcomers(demands: &[Bytes], budget: Bytes) -> Share {
     let share = max_min_with_growth(demands, budget);
     let Share::Unlimited = share else { return share };

@@ -1,4 +1,4 @@
-//! Sizes that users give, within sane bounds.
+//! Parses the sizes that users give, and checks that they are within sensible bounds.
 //!
 //! A number without a unit is refused: `memory = 64`, meant in megabytes, would hold a whole host at 64 bytes.
 

@@ -14,9 +14,10 @@
 //! the largest share the rest equally. While all demands are met, the level still bounds growth until the next
 //! sample. There is always a level, unless it is beyond what the rules offer.
 //! Properties kept: the memory of stalled readers, and the others' demands as far as the level allows them, sum to at
-//! most the budget, unless all are at two segments or met. A connection without a demand yet may be offered a quarter
-//! of what is left. The level is never below an equal part of a sixteenth of the budget, so stalled readers starve no
-//! other. Not kept: memory that readers with small demands, or at rest, take in until the next sample, if many of them
+//! most the budget, unless the level is at its floor of two segments. A connection without a demand yet may be offered a
+//! quarter of what is left. The level is never below an equal part of a sixteenth of the budget, so stalled readers
+//! starve no other.
+//! Not bounded: the memory that readers with small demands, or at rest, take in until the next sample, if many of them
 //! stop at once.
 
 use bufwise_bpf::FlowState;

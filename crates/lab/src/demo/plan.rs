@@ -86,11 +86,12 @@ impl Method {
         };
         let seconds = time.as_secs();
         Programs {
-            server: Some(format!("{}iperf3 -s -1", around(&bufwise, self.receiver))),
+            server: Some(format!("{}iperf3 -s -1", around(&bufwise, self.receiver)).into()),
             listeners: 1,
             client: format!(
                 "{open}{sender}iperf3 -c 198.18.0.2 -t {seconds} -C {congestion_control}{iperf3} -J 2>{errors}"
-            ),
+            )
+            .into(),
             elsewhere: Vec::new(),
             timeout: time + PATIENCE,
             output: ClientOutput::Kept,
@@ -181,10 +182,12 @@ fn paths() -> Vec<DemoPath> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::ffi::OsString;
 
     fn commands(method: Method) -> (String, String) {
         let programs = method.programs(Path::new("/bin/bufwise"), TIME, Path::new("/tmp/errors"));
-        (programs.server.unwrap(), programs.client)
+        let text = |command: OsString| command.into_string().unwrap();
+        (text(programs.server.unwrap()), text(programs.client))
     }
 
     #[test]

@@ -107,7 +107,7 @@ fn exhausted() -> Experiment {
     Experiment {
         id: "abt-fig5-6",
         source: "Semke 1998, figures 5 and 6",
-        question: "12 connections with 400 KB each by hand: how much of a pool of 4 MB do they take, and ABT with 2 MiB?",
+        question: "How much of a pool of 4 MB do 12 connections take: with 400 KB each set by hand, and with ABT within 2 MiB?",
         scale: "20 s instead of 100 MB each; nothing stalls, as Linux's pool (tcp_mem) is one for all network namespaces.",
         counts_cost: false,
         survey: false,
@@ -140,7 +140,7 @@ fn count() -> Experiment {
     Experiment {
         id: "abt-count",
         source: "Semke 1998, section 4.1",
-        question: "How many connections have the link's full rate within 2 MiB of send memory, by which method?",
+        question: "With each method: how many connections get the link's full rate within 2 MiB of send memory?",
         scale: "8 s; a method's count is that of the last row in which it is not 0; the kernel and static sizes know no budget.",
         counts_cost: false,
         survey: false,
@@ -184,7 +184,7 @@ fn two_paths() -> Experiment {
     Experiment {
         id: "abt-fig7-8",
         source: "Semke 1998, figures 7 and 8",
-        question: "A far and a near receiver at once, from the same 2 MiB: do both get their rate?",
+        question: "A sender serves a far and a near receiver from the same 2 MiB: do both get the rate of their paths?",
         scale: "12 s instead of 100 and 25 MB per connection; path 1 is 40 Mbit/s x 68 ms, path 2 is 10 Mbit/s x 1 ms.",
         counts_cost: false,
         survey: false,
@@ -219,7 +219,7 @@ fn many() -> Experiment {
     Experiment {
         id: "abt-many",
         source: "Semke 1998, section 4.2",
-        question: "12 to 200 connections and 2 MiB of send memory: full rate, within it, fairly?",
+        question: "Do 12 to 200 connections share the full rate fairly, within 2 MiB of send memory?",
         scale: "15 s, 9 s with 50 and 35 s with 200 connections; the kernel is unconfined, as tcp_mem cannot be set for a network \
             namespace.",
         counts_cost: false,

@@ -69,7 +69,7 @@ fn rows(id: &'static str, cases: Vec<Case>, served: Bound) -> Experiment {
     Experiment {
         id,
         source: "engine",
-        question: "Many connections and one budget for what they hold: is it kept in every sample, at the kernel's rate?",
+        question: "Many connections share one budget for their queues: is it kept in every sample, at the kernel's rate?",
         scale: "9 s; the kernel has no budget.",
         counts_cost: false,
         survey: false,
@@ -125,7 +125,7 @@ fn receive() -> Experiment {
     Experiment {
         id: "budget-receive",
         source: "engine",
-        question: "Fast senders, readers that stand still, one budget for what is unread: kept, and does nobody starve?",
+        question: "Fast senders, readers that pause, one budget for unread data: is it kept, and does no connection starve?",
         scale: "10 s; half of the clients stand still from a quarter to three quarters of it; the kernel has no budget.",
         counts_cost: false,
         survey: false,

@@ -6,7 +6,7 @@
 
 use crate::spec::PathSpec;
 
-/// Returns the seconds that `count` documents of so many bytes may take over `path`, one after the other.
+/// Returns the seconds that `count` documents of `bytes` may take over `path`, one after the other.
 pub(super) fn seconds(path: &PathSpec, bytes: u64, count: u32) -> u32 {
     const LEAST: f64 = 0.5;
     /// The usual initial window (RFC 6928), bytes.

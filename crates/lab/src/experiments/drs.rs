@@ -39,7 +39,7 @@ fn file() -> Experiment {
     Experiment {
         id: "drs-fig4",
         source: "Fisk 2000, figure 4",
-        question: "64 MB over 100 ms into 64 KB of receive buffer: how much faster with DRS?",
+        question: "64 MB over 100 ms: how much faster is DRS than a receive buffer of 64 KB?",
         scale: "25 transfers of each method, one after the other, as in the paper, and the kernel's beside; the static buffer, whose \
             rate is steady, moves for 5 s instead of all 64 MB.",
         counts_cost: false,
@@ -75,7 +75,7 @@ fn modem() -> Experiment {
     Experiment {
         id: "drs-fig7-9",
         source: "Fisk 2000, figures 7 to 9",
-        question: "A 56 kbit/s line: does DRS send less again than 64 KB of receive buffer?",
+        question: "A 56 kbit/s line: does DRS cause fewer retransmissions than a receive buffer of 64 KB?",
         scale: "40 s; round trip of 150 ms and queue of 16 KB are ours, the paper gives neither.",
         counts_cost: false,
         survey: false,

@@ -76,7 +76,7 @@ fn file() -> Experiment {
     Experiment {
         id: "drsftp-fig11-12",
         source: "Feng 2002, figures 11 and 12",
-        question: "Files by FTP over 100 ms and 100 Mbit/s, or a rate that moves: how fast, and with how much memory?",
+        question: "FTP over 100 ms, at 100 Mbit/s or at a changing rate: how fast is a file, and how much memory does it take?",
         scale: "30 MB over 100 Mbit/s; 25 transfers over a rate that moves every second, five runs of five files of 10 MB instead of \
             25 files of 100 MB; 64 KB, whose rate is steady, moves 3 MB. Smallest and largest BDP: 25 and 320 Mbit/s, as the paper \
             gives neither. The report draws the memory over time.",

@@ -10,11 +10,11 @@ use super::reading::{Key, key, starts};
 use crate::sampler::ConnectionSample;
 use crate::spec::SharedLink;
 
-/// Time after the last connection's start in which connections may become equal, and the least time that is measured
-/// after it, seconds.
+/// Seconds after the last connection's start in which connections may become equal, and the least seconds that are measured
+/// after that.
 const EQUAL_AFTER: f64 = 10.0;
 const EQUAL_FOR: f64 = 1.0;
-/// The first of these where shares of paths are compared, which settle within some round trips, seconds.
+/// Seconds after the last connection's start in which shares of paths may settle: that takes some round trips.
 const SHARED_AFTER: f64 = 2.0;
 
 /// Returns Jain's index over the bytes that each connection moved once all have settled; connections that moved next to

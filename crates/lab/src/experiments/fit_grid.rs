@@ -32,7 +32,7 @@ pub(super) fn experiments() -> Vec<Experiment> {
     vec![Experiment {
         id: "fit-grid",
         source: "engine",
-        question: "Forty paths, an unmodified download: full rate, no drops, no queue, one BDP of memory?",
+        question: "Does a download over forty paths reach the full rate, without drops and queues, with one BDP of memory?",
         scale: "iperf3 for 15 s, slow start included; maxima of 64 MB at both ends; medians of three valid runs, five in the \
             corners. The ceiling is an ideal slow start, then the link's payload rate.",
         way: Way::Download,

@@ -27,12 +27,12 @@ pub(super) fn experiments() -> Vec<Experiment> {
     vec![
         survey(
             "fit-harm",
-            "Beside others, over bad paths, for small requests, from either end: is anything worse than without?",
+            "Does `fit` at either end make anything worse: beside others, over bad paths, or for small requests?",
             fit::methods(&Method::default()),
         ),
         survey(
             "pair-harm",
-            "The cases of fit-harm with the pair abt,sobas, the daemon's: does it less harm than fit?",
+            "In the cases of fit-harm: does abt,sobas, the daemon's default, do less harm than fit?",
             pair(),
         ),
     ]

@@ -36,11 +36,11 @@ pub(super) fn experiments() -> Vec<Experiment> {
     vec![Experiment {
         id: ID,
         source: "engine",
-        question: "The kernel, bpftune's rule and every policy here over the same paths: goodput, drops, added RTT and memory?",
+        question: "How do the kernel, bpftune's rule and every policy compare in goodput, drops, added RTT and memory?",
         scale: "iperf3 downloads of 15 s (12 s with many connections, 60 s where the path changes), slow start included; medians of \
             three valid runs. This machine's kernel alone: 6.1, 6.12 and others were not run. The distribution's limits (6 MB to \
-            receive, 4 MB to send) at an end that is tuned, and at both for `cubic`; 64 MB at an end that is not, so that it holds \
-            nobody back. `bpftune` is its rule from user space, on samples, at both ends. A memory bounds bufwise's policies, and \
+            receive, 4 MB to send) at an end that is tuned, and at both for `cubic`; 64 MB at an end that is not tuned, so that its buffer \
+            is not the limit. `bpftune` is its rule from user space, on samples, at both ends. A memory bounds bufwise's policies, and \
             is `tcp_mem` to bpftune's rule; the kernel alone has none.",
         way: Way::Download,
         cases,

@@ -1,10 +1,10 @@
-//! Finds on disk what an earlier call has measured, so that a second one continues where the first one stopped.
+//! Finds on disk what an earlier call has measured, so that the next call continues where it stopped.
 //!
-//! A survey keeps each finished run: each case has a file. Of any other experiment the result as a whole is taken. Both
-//! only if the kernel, the paths, the quantities, the commands and the settings are the same.
+//! A survey keeps each finished run, in one file per case. Any other experiment keeps only its whole result. Runs and results
+//! are used again only if the kernel, the paths, the quantities, the commands and the settings are the same.
 //!
-//! Results of the short form and of the whole form have the same names of files, so a directory has results of an
-//! experiment in one form only ([`other_form`]).
+//! The short form (`--quick`) and the whole form of an experiment have the same file names, so a directory can hold its results
+//! in one form only ([`other_form`]).
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -132,8 +132,9 @@ fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, KeptError> {
     }
 }
 
-/// Returns the result that an earlier call has left in the directory of `options`, judged by the targets of today; `None`: none of
-/// the same form, cases and methods, with as many repetitions at least. Of a survey always `None`: its runs are kept singly.
+/// Returns the result that an earlier call has left in the directory of `options`, judged by the present targets. `None`: there is
+/// no result of the same form, cases and methods with at least as many repetitions. For a survey always `None`, because it keeps
+/// single runs instead.
 ///
 /// # Errors
 /// [`KeptError`] when a file cannot be read.
@@ -150,8 +151,8 @@ pub fn finished(
     Ok(Some(found))
 }
 
-/// Returns a survey's result from the runs that were kept in `out`, on this machine or another one, without cases that have
-/// none; `None`: there are no runs.
+/// Returns a survey's result from the runs that this machine or another one has kept in `out`, without the cases that have no
+/// run. `None`: there are no runs.
 ///
 /// # Errors
 /// [`KeptError`] when a file cannot be read.
@@ -174,8 +175,8 @@ pub fn unfinished(experiment: &Experiment, out: &Path) -> Result<Option<Experime
     Ok(None)
 }
 
-/// Returns a file that a run of `experiment` would replace although it has results of the other form, the whole one instead
-/// of the short one or the reverse; `None`: there is none.
+/// Returns a file that a run of `experiment` would replace although the file holds results of the other form (short or whole);
+/// `None`: there is no such file.
 ///
 /// # Errors
 /// [`KeptError`] when a file cannot be read.
@@ -199,7 +200,7 @@ pub fn other_form(
     for case in &own.1 {
         let path = own.0.file(case);
         let Some(file) = read::<File>(&path)? else { continue };
-        // Commands tell the form of a file of an earlier version.
+        // A file of an earlier version does not name its form; the commands in it show the form.
         let runs_as = |cases: &[CaseResult]| {
             let same = cases.iter().find(|one| one.name == file.case.name);
             let runs = |method: &MethodResult| file.case.methods.iter().any(|one| one.runs_as(method));

@@ -1,4 +1,4 @@
-//! What a machine has of the things that experiments need: congestion controls, and the web server.
+//! Finds what experiments need on this machine: congestion controls, and the web server.
 
 use std::env;
 

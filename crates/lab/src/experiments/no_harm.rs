@@ -44,7 +44,7 @@ fn alone() -> Experiment {
     Experiment {
         id: "no-harm",
         source: "engine",
-        question: "One download and a small request every 50 ms, bufwise at the sender alone: is anything worse than without?",
+        question: "A download, with a small request every 50 ms: does bufwise at the sender alone make anything worse?",
         scale: "12 s; the distribution's limits at both ends.",
         counts_cost: false,
         survey: false,
@@ -100,7 +100,7 @@ fn beside() -> Experiment {
     Experiment {
         id: "no-harm-beside",
         source: "engine",
-        question: "A sender tuned by itself, beside a flow of the kernel's on the same queue: does it get less than the kernel's?",
+        question: "Beside a flow of the kernel on the same queue: does a tuned sender get less than an untuned one?",
         scale: "30 s each, four seconds apart; the other flow is CUBIC and not tuned.",
         counts_cost: false,
         survey: false,
@@ -132,7 +132,7 @@ fn together() -> Experiment {
     Experiment {
         id: "no-harm-together",
         source: "engine",
-        question: "Two flows of the same sender, five seconds apart: as fast and as fair as the kernel's?",
+        question: "Two flows of the same kind of sender start five seconds apart: are they as fast and as fair as the kernel's?",
         scale: "20 s each.",
         counts_cost: false,
         survey: false,

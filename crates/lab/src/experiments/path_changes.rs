@@ -24,7 +24,7 @@ pub(super) fn experiments() -> Vec<Experiment> {
     vec![Experiment {
         id: "path-fig1-3",
         source: "Feng 2002, figures 1 to 3",
-        question: "A path whose rate and RTT change every 10 s: do probes find capacity and RTT, and how far does the BDP range?",
+        question: "The rate and the RTT of a path change every 10 s: do probes find both, and how much does the BDP vary?",
         scale: "Five steps of 10 s instead of minutes of 20 s; the slowest has 1 Mbit/s instead of 0.026. The probes are those of \
             `bufwise get`, before the data of a small file.",
         counts_cost: false,

@@ -51,9 +51,9 @@ pub(super) fn experiments() -> Vec<Experiment> {
     vec![Experiment {
         id: "probe-grid",
         source: "engine",
-        question: "`bufwise probe` over 45 paths, beside others: capacity within 5%, available bandwidth within 10%?",
-        scale: "Others are steady and on the way to the client alone; each figure is the worse of both ways. A queue of one \
-            bandwidth-delay product, of 64 packets at least.",
+        question: "Over 45 paths: does `bufwise probe` find capacity within 5% and available bandwidth within 10%?",
+        scale: "Other traffic is steady, and only on the way to the client; each figure is the worse of the two directions. The \
+            queue holds one bandwidth-delay product, at least 64 packets.",
         way: Way::Download,
         cases: paths.flat_map(|(rate, rtt)| OTHERS.map(|others| case(rate, rtt, others))).collect(),
         methods: vec![Method { name: METHOD, ..Method::default() }],

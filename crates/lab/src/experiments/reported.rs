@@ -90,9 +90,9 @@ pub enum Agreement {
     Reproduced,
     /// In the paper's direction, or of the same size, but not as the paper says.
     Partly,
-    /// Not as the paper says.
+    /// It does not agree with the paper.
     Not,
-    /// Not as the paper says, because kernels have changed.
+    /// It does not agree with the paper, because kernels have changed.
     NoLongerTrue,
 }
 

@@ -137,8 +137,8 @@ pub struct RunResult {
 }
 
 impl ExperimentResult {
-    /// Returns a result without runs. Methods whose congestion control is not `available` are left out, in a survey all
-    /// of them, in other experiments those that are only for comparison; and the methods of cases whose web server is not.
+    /// Returns a result without runs. Methods whose congestion control is not `available` are left out: in a survey all of
+    /// them, in other experiments those that are only for comparison. Cases whose web server is not available have no methods.
     pub(super) fn new(
         experiment: &Experiment,
         quick: bool,
@@ -326,7 +326,7 @@ impl CaseResult {
         method.medians.get(&quantity).copied()
     }
 
-    /// Returns the median of a quantity of a method; if none of its runs was valid, the median of those.
+    /// Returns the median of a quantity of a method; if none of its runs was valid, the median of the invalid runs.
     #[must_use]
     pub fn median(&self, method: &str, quantity: Quantity) -> Option<f64> {
         self.method(method)?.medians.get(&quantity).copied()

@@ -149,10 +149,10 @@ impl Run<'_> {
             Commands::new(experiment, case, method, options.quick, &options.program, directory);
         let seconds = Duration::from_secs(u64::from(case.seconds(method, options.quick)));
         let programs = Programs {
-            server: Some(server),
+            server: Some(server.into()),
             listeners: case.flows.len(),
-            client,
-            elsewhere: elsewhere.into_iter().map(|other| (other.path, other.client)).collect(),
+            client: client.into(),
+            elsewhere: elsewhere.into_iter().map(|other| (other.path, other.client.into())).collect(),
             timeout: seconds + PATIENCE,
             output: ClientOutput::Kept,
         };

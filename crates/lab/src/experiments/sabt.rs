@@ -66,7 +66,7 @@ fn throughput() -> Experiment {
     Experiment {
         id: "sabt-fig5",
         source: "Matsuo, figure 5",
-        question: "Three lossy 622 Mbit/s connections share B of send memory: which policy needs the least for full rate?",
+        question: "Three lossy 622 Mbit/s connections share send memory: which policy needs the least for full rate?",
         scale: SCALE,
         counts_cost: false,
         survey: false,
@@ -92,7 +92,7 @@ fn variation() -> Experiment {
     Experiment {
         id: "sabt-fig6",
         source: "Matsuo, figure 6",
-        question: "The same with B = 512 KiB: how much do the assigned buffers vary over time?",
+        question: "Three lossy connections share 512 KiB of send memory: how much do their buffers vary over time?",
         scale: "Starts at 0, 3, 6 s instead of 0, 10, 20 s. 512 KiB of memory are the paper's 256 KB of payload.",
         counts_cost: false,
         survey: false,
@@ -148,10 +148,10 @@ fn documents() -> Experiment {
     Experiment {
         id: "sabt-fig10",
         source: "Matsuo, figure 10",
-        question: "Documents of 8 and 30 KB over 100 ms, and of a web server: how many round trips to the last byte?",
+        question: "How many round trips does a document take: with 8 and 30 KB over 100 ms, and from a web server?",
         scale: "100 ms instead of 0.8 ms with 8 and 30 KB. `web server` is nginx (the paper: apache) at 0.8 ms each way, with ten sizes \
             of 1 to 48 KB, a mean of 9 and eight of them up to 8; its times include the connection's round trip. A window of 2 segments \
-            is that of the paper's time, 10 is today's kernel. `sabt` is the rule at the server, for documents up to so much.",
+            is that of the paper's time, 10 is today's kernel. `sabt, SIZE` applies the rule at the server to documents up to SIZE.",
         counts_cost: false,
         survey: false,
         way: Way::Download,

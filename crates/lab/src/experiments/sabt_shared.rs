@@ -9,8 +9,9 @@ use crate::spec::PathSpec;
 
 pub(super) fn experiments() -> Vec<Experiment> {
     let enough =
-        "Seven connections over three 1.5 Mbit/s paths share memory for all of them: steady and fair?";
-    let little = "The same with memory for little more than half: does the connection with a path alone keep its rate?";
+        "Seven connections over three 1.5 Mbit/s paths share memory for all: are they steady and fair?";
+    let little =
+        "Seven connections share memory for 57% of them: does the one alone on its path keep its rate?";
     vec![
         bottlenecks("sabt-fig2", "Matsuo, figure 2", enough, 350),
         bottlenecks("sabt-fig3", "Matsuo, figure 3", little, 200),
@@ -104,7 +105,7 @@ fn beside_ethernet() -> Experiment {
     Experiment {
         id: "sabt-fig8",
         source: "Matsuo, figure 8",
-        question: "One 622 Mbit/s connection and 4 to 16 on 10 Mbit/s share memory: what is left for the fast one?",
+        question: "A 622 Mbit/s connection shares memory with 4 to 16 at 10 Mbit/s: which rate does the fast one keep?",
         scale: "8 s; 3 ms and MTU 4352 as in sabt-fig5, 1 ms and MTU 1500 on the Ethernet; Reno, as then. 512 KiB of memory are \
             the paper's 256 KB of payload, which the static buffers do not keep to.",
         counts_cost: false,

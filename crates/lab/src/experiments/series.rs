@@ -10,8 +10,8 @@ const ATTEMPTS: u32 = 3;
 
 /// Makes every run of `experiment` that is not kept yet, by calling `once`; its last argument counts the attempts.
 ///
-/// A survey leaves out methods whose congestion control is not among `available`, and any experiment the cases whose web
-/// server is not.
+/// A survey leaves out methods whose congestion control is not among `available`. Every experiment leaves out cases whose web
+/// server is not among them.
 pub(super) fn measure(
     experiment: &Experiment,
     options: &Options,

@@ -8,10 +8,10 @@ use bufwise_units::{BitRate, Nanos};
 use super::model::Method;
 use crate::spec::{DEFAULT_MTU, HEAVY_TAIL, PathSpec, SharedLink};
 
-/// Returns a path in one line. Paths that differ have different lines: by them a second call tells whether a result is of
-/// the same path.
+/// Describes a path in one line. Different paths have different lines, so that a later call recognises results of the same
+/// path.
 pub(super) fn path(spec: &PathSpec) -> String {
-    // Without `..`, so that a new field cannot be forgotten. The last three are the method's.
+    // Without `..`, so that a new field cannot be forgotten. The last three fields belong to the method.
     let PathSpec {
         from,
         links,
@@ -86,7 +86,7 @@ fn lost(loss: Loss) -> Option<String> {
     }
 }
 
-/// Returns a trace's number of steps, and a number that is another one for other steps.
+/// Returns the number of a trace's steps, and their hash, so that different traces have different texts.
 fn over_time(trace: &Trace) -> String {
     let steps = format!("{trace:?}");
     // FNV-1a with 64 bits.
@@ -95,7 +95,8 @@ fn over_time(trace: &Trace) -> String {
     format!("over time in {} steps ({hash:016x})", trace.steps().len())
 }
 
-/// Returns cross traffic's rate and its bursts, and what is unusual of its packets and times.
+/// Returns the rate and the bursts of cross traffic; also its packet size and the distribution of its times, if these are not
+/// the usual ones.
 fn others(CrossTraffic { rate, packet_bytes, pattern }: CrossTraffic) -> String {
     let mbit = format!("{} Mbit/s", rate.0 as f64 / 1e6);
     let times = |on, off, durations| {
@@ -186,7 +187,7 @@ mod tests {
         for (index, line) in lines.iter().enumerate() {
             assert!(!lines[..index].contains(line), "{line}");
         }
-        // What files of earlier versions have.
+        // Texts that files of earlier versions have.
         assert_eq!(lines[0], "10 Mbit/s, 20 ms, queue 96896 B");
     }
 }

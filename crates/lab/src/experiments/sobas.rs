@@ -31,7 +31,7 @@ fn unaware() -> Experiment {
     Experiment {
         id: "sobas-unaware",
         source: "engine",
-        question: "100 Mbit/s x 50 ms, queue of 480 ms: full rate without the queue, for a program that knows nothing?",
+        question: "100 Mbit/s x 50 ms, queue of 480 ms: does an unmodified program get the full rate and leave the queue empty?",
         scale: "One iperf3 download of 15 s.",
         counts_cost: false,
         survey: false,
@@ -64,9 +64,9 @@ fn cross() -> Experiment {
     Experiment {
         id: "sobas-cross",
         source: "engine",
-        question: "The same path with two TCP flows of others on it: as much as the kernel alone gets there?",
+        question: "100 Mbit/s x 50 ms beside two TCP flows: does a download get as much as under the kernel alone?",
         scale: "One iperf3 download of 25 s, 4 s after two others. Behind a full queue CUBIC takes minutes to share, and a \
-            tenth of a second more or less at the start decides what it gets: so it starts when they have.",
+            tenth of a second at the start decides what it gets; so the download starts when the others have settled.",
         counts_cost: false,
         survey: false,
         way: Way::Download,
@@ -86,10 +86,10 @@ fn cross() -> Experiment {
 
 /// Socket buffers of a background flow that they limit, bytes: iperf3's `-w`, which is about what its receiver advertises.
 ///
-/// The kernel doubles the size, and advertises the share of that which packets' payload has of their memory: before Linux 6.11
-/// half of it, then as measured, 5/8 to 2/3 for usual segments. With segments of [`LIMITED_SEGMENTS`] that is about half as well
-/// (here 0.51 to 0.54). A window of one scale has a largest size (65,535 shifted by the scale, which follows from the size of the
-/// buffer): neither of these sizes is near it.
+/// The kernel doubles the size, and advertises that part of it which payload takes of the packets' memory: half before Linux 6.11;
+/// since then a measured ratio, 5/8 to 2/3 for usual segments. With segments of [`LIMITED_SEGMENTS`] this ratio, too, is about half
+/// (0.51 to 0.54 here). The largest window of a scale is 65,535 shifted by the scale, which follows from the size of the buffer;
+/// neither of these sizes is near it.
 ///
 /// 17 Mbit/s on the wire over 40 ms.
 pub(super) const LIMIT_17_MBIT: u64 = 80_500;
@@ -196,7 +196,7 @@ pub(super) fn file(mbit: u64, seconds: u64) -> Flow {
 /// Seconds for which a background flow sends before the file begins.
 const LEAD: u32 = 1;
 
-/// Returns `file` and a background flow with socket buffers of so many bytes, which begins before the file and lasts longer
+/// Returns `file` and a background flow with socket buffers of `buffer` bytes, which begins before the file and lasts longer
 /// than the file may take.
 pub(super) fn beside_a_limited_flow(file: Flow, buffer: u64) -> Vec<Flow> {
     let [whole, quick] = [false, true].map(|quick| file.amount.seconds(quick) + 2 * LEAD);
@@ -228,7 +228,7 @@ fn gigabit() -> [Experiment; 3] {
     let fig14_15 = with_file(
         "sobas-fig14-15",
         "Prasad 2004, figures 14 and 15",
-        "The same path with another TCP flow of at most 500 Mbit/s: more than maximum buffers get?",
+        "970 Mbit/s x 20 ms beside a TCP flow of at most 500 Mbit/s: does SOBAS get more than maximum buffers?",
         "8 s; the other flow is iperf3's, limited by its buffer, and begins 1 s before the file.",
         one("limited", spec(), limited),
         more("limited"),
@@ -238,7 +238,7 @@ fn gigabit() -> [Experiment; 3] {
         with_file(
             "sobas-fig9-10",
             "Prasad 2004, figures 9 and 10",
-            "970 Mbit/s x 20 ms, queue of a quarter BDP: the available bandwidth without drops?",
+            "970 Mbit/s x 20 ms, queue of a quarter BDP: does SOBAS use the available bandwidth without drops?",
             "8 s, without other traffic, so that A is 970 Mbit/s; the paper has 950.",
             one("alone", spec(), vec![file(970, 8)]),
             free("alone", 970).to_vec(),
@@ -246,7 +246,7 @@ fn gigabit() -> [Experiment; 3] {
         with_file(
             "sobas-fig11-13",
             "Prasad 2004, figures 11 to 13",
-            "The same path with bursts of others, who do not give way: more than maximum buffers get?",
+            "970 Mbit/s x 20 ms beside unresponsive bursts: does SOBAS get more than maximum buffers?",
             "10 s; 400 Mbit/s on the mean from 32 heavy-tailed sources, instead of a recorded trace.",
             one("bursts", PathSpec { cross_b_to_a: aggregate(400), ..spec() }, vec![file(550, 10)]),
             more("bursts"),
@@ -267,7 +267,7 @@ fn oc12() -> [Experiment; 2] {
     let near = with_file(
         "sobas-fig16-17",
         "Prasad 2004, figures 16 and 17",
-        "620 Mbit/s x 10 ms: the available bandwidth without drops?",
+        "620 Mbit/s x 10 ms: does SOBAS use the available bandwidth without drops?",
         "8 s, without other traffic.",
         one("alone", spec(10), vec![file(620, 8)]),
         free("alone", 620).to_vec(),
@@ -275,7 +275,7 @@ fn oc12() -> [Experiment; 2] {
     let far = with_file(
         "sobas-fig18-19",
         "Prasad 2004, figures 18 and 19",
-        "620 Mbit/s x 60 ms, of which others take 190 in bursts: more than maximum buffers get?",
+        "620 Mbit/s x 60 ms, of which bursts of others take 190: does SOBAS get more than maximum buffers?",
         "10 s; 190 Mbit/s on the mean from 32 heavy-tailed sources, instead of live traffic.",
         one("430 free", PathSpec { cross_b_to_a: aggregate(190), ..spec(60) }, vec![file(430, 10)]),
         more("430 free"),
@@ -292,7 +292,7 @@ fn fast_ethernet() -> [Experiment; 3] {
         with_file(
             "sobas-fig20-21",
             "Prasad 2004, figures 20 and 21",
-            "97 Mbit/s x 40 ms: the available bandwidth without drops?",
+            "97 Mbit/s x 40 ms: does SOBAS use the available bandwidth without drops?",
             "10 s, without other traffic.",
             one("97 free", spec(40), vec![file(97, 10)]),
             free("97 free", 97).to_vec(),
@@ -300,7 +300,7 @@ fn fast_ethernet() -> [Experiment; 3] {
         with_file(
             "sobas-fig22-23",
             "Prasad 2004, figures 22 and 23",
-            "97 Mbit/s x 40 ms, of which others take 17: the available bandwidth without drops?",
+            "97 Mbit/s x 40 ms, of which others take 17: does SOBAS use the rest without drops?",
             "10 s; the others are unresponsive and steady.",
             one("80 free", loaded(40, 17), vec![file(80, 10)]),
             free("80 free", 80).to_vec(),
@@ -308,7 +308,7 @@ fn fast_ethernet() -> [Experiment; 3] {
         with_file(
             "sobas-fig24-25",
             "Prasad 2004, figures 24 and 25",
-            "97 Mbit/s x 155 ms, of which others take 57: the available bandwidth without drops?",
+            "97 Mbit/s x 155 ms, of which others take 57: does SOBAS use the rest without drops?",
             "10 s; the others are unresponsive and steady.",
             one("40 free", loaded(155, 57), vec![file(40, 10)]),
             free("40 free", 40).to_vec(),

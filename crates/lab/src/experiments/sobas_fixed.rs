@@ -90,8 +90,8 @@ fn congested() -> Experiment {
         ..with_file(
             "sobas-fig5-6",
             "Prasad 2004, figures 5 and 6",
-            "A congested path, 9.7 Mbit/s x 78 ms with 3 free: does a socket of A x T get less than the largest?",
-            "6 MB instead of 30; the others are sixteen heavy-tailed sources that give no way, and queue and losses are theirs.",
+            "9.7 Mbit/s x 78 ms, congested, 3 free: does a socket for the free rate's BDP get less than the largest one?",
+            "6 MB instead of 30; the others are sixteen unresponsive, heavy-tailed sources; they cause the queue and the losses.",
             case,
             vec![Target::new("maximum, cubic", Quantity::GoodputBps, Bound::AtLeastTimes(1.0, "30 KB"))],
         )

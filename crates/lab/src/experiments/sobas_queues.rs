@@ -67,7 +67,7 @@ pub(super) fn experiments() -> Vec<Experiment> {
         ..with_file(
             ID,
             "engine",
-            "SOBAS's paths with queues of BDP/32 to BDP: at which queue is the gain the paper's, and where does it end?",
+            "Over queues of BDP/32 to BDP: at which one is SOBAS's gain that of the paper, and from which on is there none?",
             "Files of 8 s, over the congested path of 16 s; medians of three valid runs; the congested path has two of the queues, \
              the one with another TCP flow three.",
             first,
@@ -117,7 +117,7 @@ fn every_second(first: usize) -> Vec<Queue> {
     QUEUES.into_iter().skip(first).step_by(2).collect()
 }
 
-/// Returns a path of this rate (Mbit/s) and RTT (ms), with other traffic that takes so many Mbit/s on average.
+/// Returns a path of this rate (Mbit/s) and RTT (ms), with other traffic that takes `taken` Mbit/s on average.
 fn beside(
     experiment: &'static str,
     (rate, rtt, taken): (u64, u64, u64),

@@ -1,4 +1,4 @@
-//! What files, programs and documents took, from the reports of their clients.
+//! Times and rates of files, programs and documents, from the reports of their clients.
 
 use serde_json::Value;
 

@@ -7,8 +7,8 @@ use super::result::{CaseResult, Verdict};
 
 /// Judges every target of `experiment` in the cases that were run, with `quick` in the short form.
 ///
-/// Only medians of valid runs are judged. A target that no case judges gets a verdict as well, so that it cannot pass
-/// unseen.
+/// Only medians of valid runs are judged. A target to which no case applies gets a verdict as well, so that it is not
+/// overlooked.
 pub(super) fn judge(experiment: &Experiment, cases: &[CaseResult], quick: bool) -> Vec<Verdict> {
     let judged = |target| Judge { experiment, target, cases, quick }.verdicts();
     experiment.targets.iter().flat_map(judged).collect()
@@ -39,8 +39,8 @@ impl Judge<'_> {
         verdicts
     }
 
-    /// Returns the verdict on the cases that the target names, or on all cases, if `verdicts` lack them. The short form
-    /// leaves out cases and methods; there a target must only be judged in one case to have no such verdict.
+    /// Returns one more verdict for the cases that the target names but `verdicts` lack, or for all cases if there are no
+    /// verdicts. The short form leaves out cases and methods; there `None` as soon as the target was judged in one case.
     fn unjudged(&self, verdicts: &[Verdict]) -> Option<Verdict> {
         let Self { experiment, target, quick, .. } = *self;
         let lacks = |name: &&String| {
@@ -164,9 +164,10 @@ fn in_case(target: &Target, case: &CaseResult, of_case: Option<&Case>, way: Way)
     }
 }
 
-/// Judges whether the method reaches `share` of the best value of the two in an earlier case of the list than `other` does.
-/// Other methods do not count: another congestion control has another best. Without a value of both in each of the
-/// `wanted` cases it cannot be judged: the missing case may be the earliest, or have the best value.
+/// Judges whether the method reaches `share` of the best value in an earlier case of the list than `other` does. The best value
+/// is that of these two methods, because other methods may use another congestion control, which has another best value. If
+/// either method lacks a value in one of the `wanted` cases, the target cannot be judged: that case might be the earliest one, or
+/// have the best value.
 fn earlier(target: &Target, share: f64, other: &str, cases: &[CaseResult], wanted: &[&str]) -> Verdict {
     let Target { method, quantity, .. } = target;
     let of_two = |case: &CaseResult| [*method, other].map(|name| case.valid_median(name, *quantity));
@@ -433,7 +434,7 @@ mod tests {
         };
         let of = |cases: &[&str], quick| judged(&two_cases(vec![target(cases)]), quick);
         let first = || ("met", "modest queue".to_owned());
-        // Where a target names no case it is for those in which its method runs.
+        // A target that names no case applies to all cases in which its method runs.
         assert_eq!(of(&[], false), [first()]);
         let second = ("not measured", "deep queue".to_owned());
         assert_eq!(of(&["modest queue", "deep queue"], false), [first(), second.clone()]);

@@ -27,8 +27,8 @@ fn quantile(mut values: Vec<f64>, share: f64) -> Option<f64> {
     values.get(((values.len() as f64 * share) as usize).min(values.len().saturating_sub(1))).copied()
 }
 
-/// Returns a quantile, over the settled samples, of the payload for which the send buffer has room over the congestion
-/// window.
+/// Returns a quantile, over the settled samples, of this ratio: the payload for which the send buffer has room, divided by the
+/// congestion window.
 pub(super) fn of_buffer(data: &[&ConnectionSample], share: f64) -> Option<f64> {
     let room = |sample: &ConnectionSample| f64::from(sample.sndbuf) / MEMORY_OF_PAYLOAD;
     let windows = since(data, GROWN).map(|sample| room(sample) / sample.cwnd_bytes.max(1) as f64);
@@ -39,8 +39,8 @@ pub(super) fn mean_flight(data: &[&ConnectionSample]) -> Option<f64> {
     mean(since(data, STARTED).map(|sample| sample.flight_bytes as f64))
 }
 
-/// Returns the median, over the samples after the start, of the receiver's window over the connection's largest flight
-/// so far.
+/// Returns the median, over the samples after the start, of this ratio: the receiver's window, divided by the connection's
+/// largest flight so far.
 pub(super) fn per_flight(data: &[&ConnectionSample]) -> Option<f64> {
     let began = starts(data);
     let mut largest: HashMap<Key, u64> = HashMap::new();

@@ -5,7 +5,7 @@
 //! Source: Prasad 2004 (SOBAS), section IV-B: "the average dispersion of five packet trains".
 //! Terms: *dispersion* is the mean distance of a train's packets; a *run* is a train up to its first gap: on a DropTail
 //! queue the packets before a drop left back to back.
-//! We: a disturbance can only delay an arrival, and then several packets arrive at once. So the line below all arrivals
+//! Method: a disturbance can only delay an arrival, and then several packets arrive at once. So the line below all arrivals
 //! (the edge of their lower convex hull at the middle; Moon, Skelly and Towsley 1999 find clock skew in this way) is
 //! nearly undisturbed. The dispersion is the slope of the least-squares line through the packets within half a packet
 //! time of that line; the result is the median over the trains. Measured over the emulated path with 32 packets: within

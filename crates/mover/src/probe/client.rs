@@ -29,7 +29,7 @@ const PAYLOAD: u16 = 1_352;
 /// Trains for the capacity of one way, joined or not, and packets in each.
 const CAPACITY_TRAINS: u32 = 4;
 const CAPACITY_PACKETS: u16 = 32;
-/// Where packets are further apart than this, ns (some 2 Mbit/s), shorter trains suffice.
+/// Nanoseconds between packets beyond which shorter trains suffice: slower than about 2 Mbit/s.
 const SLOW: u32 = 5_000_000;
 const SLOW_PACKETS: u16 = 8;
 /// Duration of a train for the available bandwidth, and its least and most packets.
@@ -46,11 +46,11 @@ const LEAST_STEP: u64 = 2;
 const MOST_STEP: u64 = 13;
 const TRAINS_PER_STEP: u32 = 2;
 const ATTEMPTS_PER_STEP: u32 = 6;
-/// After so many steps in a row that are too fast, faster ones give no new information.
+/// Number of steps in a row that are too fast, after which faster steps give no new information.
 const ENOUGH_STEPS: u32 = 3;
 /// Longest wait for an answer of the server.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// Delay by a host that is tolerated.
+/// Tolerated delay that either host causes.
 const GRACE: Duration = Duration::from_millis(200);
 
 /// Direction of the data.
@@ -69,11 +69,11 @@ pub struct Echoed {
     pub sent: u64,
     /// Round-trip times of those answered, in their order.
     pub round_trips: Vec<Micros>,
-    /// Of those between the first and the last answer, lost on the way there.
+    /// Probes between the first and the last answer that were lost on the way to the server.
     pub lost_there: u64,
-    /// Of the same, lost on the way back.
+    /// Probes between the first and the last answer whose echoes were lost on the way back.
     pub lost_here: u64,
-    /// Lost before the first answer, or after the last: the server's numbers do not tell on which way.
+    /// Probes that were lost before the first answer or after the last: the server's numbers do not show in which direction.
     pub lost_unknown: u64,
 }
 
@@ -212,7 +212,7 @@ impl PathClient {
         Ok(estimate::available(&trains, length, capacity))
     }
 
-    /// Trains at so many tenths of the capacity, until the deadline.
+    /// Sends trains at `step` tenths of the capacity, until the deadline.
     fn step(
         &mut self,
         way: Way,
@@ -285,7 +285,7 @@ impl PathClient {
         let answer = whole_packet(&self.control, Instant::now() + TIMEOUT)?;
         match Packet::decode(&answer, self.token) {
             Ok(Packet::Seen(seen)) if seen.train == train => Ok(seen),
-            _ => Err(io::Error::new(io::ErrorKind::InvalidData, "the server gave another answer")),
+            _ => Err(io::Error::new(io::ErrorKind::InvalidData, "the server gave an unexpected answer")),
         }
     }
 
@@ -301,7 +301,8 @@ impl PathClient {
         let _lost_if_refused = self.socket.send_to(bytes, self.server);
     }
 
-    /// Packets that wait, at most so many at once, with the time of their arrival; waits for one until then.
+    /// Returns the packets that wait, with the times of their arrival. Waits for the first one until `until`; returns a bounded
+    /// number of packets at once.
     fn receive(&mut self, until: Instant) -> io::Result<Vec<(Packet, u64)>> {
         wake::until([(self.socket.as_fd(), PollFlags::POLLIN)], until)?;
         let mut buffer = [0; MAX_TRAIN_PACKET + 1];
@@ -367,7 +368,7 @@ fn whole_packet(mut control: &TcpStream, deadline: Instant) -> io::Result<[u8; P
 /// Probes of one series.
 #[derive(Debug, Default)]
 struct Probes {
-    /// When each was sent, wall-clock nanoseconds; taken when it is answered.
+    /// When each probe was sent, in wall-clock nanoseconds; removed when it is answered.
     sent: Vec<Option<u64>>,
     round_trips: Vec<Micros>,
     /// Places of the first and the last that were answered, with the server's numbers.

@@ -8,7 +8,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, setsockopt, sockopt};
 use nix::sys::time::TimeSpec;
 
-/// Datagrams to read before the caller looks at its clock and its other descriptors again: a flood must not delay these.
+/// Most datagrams that are read before the caller checks its clock and its other descriptors again: a flood must not delay
+/// these.
 pub(super) const AT_ONCE: usize = 128;
 
 /// A datagram in the caller's buffer.

@@ -2,14 +2,14 @@
 //!
 //! Source: Prasad 2004 (SOBAS), section IV-B: a running average of the round-trip time; the losses among the last 100
 //! probes, found by the numbers that the *sender* puts on its echoes, so that only the direction of the data counts.
-//! We: a missing number is lost once three later ones have come (TCP's own threshold for reordering, RFC 5681); if no
+//! Rules: a missing number is lost once three later ones have come (TCP's own threshold for reordering, RFC 5681); if no
 //! echo comes for a second, four round trips or two intervals, the probes sent since are lost, whatever the direction.
 //! Before the first echo no probe counts as lost.
 //! Properties kept: `lost` is at most 100; a duplicate changes nothing; numbers may begin anywhere.
 
 use bufwise_units::Micros;
 
-/// Losses are counted over so many echoes (Prasad 2004, section IV-B).
+/// Number of echoes over which losses are counted (Prasad 2004, section IV-B).
 const REMEMBERED: u64 = 100;
 /// A missing number is lost when this many later ones exist.
 const OUT_OF_ORDER: u64 = 3;

@@ -3,7 +3,7 @@
 //!
 //! Source: RFC 6928: a server may send ten segments before the first acknowledgement; their spacing gives the rate of
 //! the tight link (Keshav 1991: packet pairs).
-//! We: arrivals have the kernel's times (`SO_TIMESTAMPNS`). Segments that come more than half a round trip after the
+//! Choices: arrivals have the kernel's times (`SO_TIMESTAMPNS`). Segments that come more than half a round trip after the
 //! first one may have waited for an acknowledgement, and are ignored; arrivals at one moment count as one (receive
 //! offload).
 //! Properties kept: fewer than four arrivals give no rate; at most 64 KiB are read; every wait is bounded.

@@ -5,7 +5,7 @@
 //! Source: Jain and Dovrolis 2002 (Pathload): the trend of one-way delays; Melander 2000 (TOPP): in a fluid model, a train of
 //! rate `R` beyond what is available (`A`) on a link of capacity `C` arrives at `R * C / (R + C - A)`, so the delay grows by
 //! `(R - A) / C` per unit of time.
-//! We: a disturbance at a host can only delay a packet, so the train is cut into eight parts and the quickest packet of
+//! Method: a disturbance at a host can only delay a packet, so the train is cut into eight parts and the quickest packet of
 //! each counts; the slope is the median over all pairs of these packets (Theil and Sen), which two disturbed parts do
 //! not change.
 //! Properties kept: any arrivals give a figure or none; an even train gives its exact distances; late packets change

@@ -185,13 +185,13 @@ pub struct Seen {
 /// Why a datagram is no packet of this session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Rejected {
-    /// Not 100 bytes, or for a train not 100 to 1,472.
+    /// Its length is not 100 bytes, or for a packet of a train not 100 to 1,472.
     #[error("wrong length")]
     Length,
-    /// Not a probe packet at all, or of another version.
+    /// It is no probe packet, or one of another version.
     #[error("not a probe packet")]
     Magic,
-    /// Of another session.
+    /// It belongs to another session.
     #[error("wrong token")]
     Token,
     /// Unknown kind, non-zero padding, or fields that contradict each other.

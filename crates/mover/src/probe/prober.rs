@@ -1,7 +1,7 @@
 //! The data receiver's side of the probes: sends them, measures, carries the requested rate.
 //!
 //! Source: Prasad 2004 (SOBAS), section IV-B: 100 bytes every 10 ms; five trains before the data.
-//! We: trains are 20 ms apart without waiting for one another, so measuring takes about one round trip and 100 ms; each
+//! Choices: trains are 20 ms apart without waiting for one another, so measuring takes about one round trip and 100 ms; each
 //! train begins half-way between two probes. Arrival times are the kernel's (`SO_TIMESTAMPNS`), so scheduling delays of
 //! this thread do not count. While the transfer stands still, a probe each second watches the path ([`Prober::rest`]).
 //! Properties kept: measuring ends after [`ProberConfig::timeout`] at the latest, with the answers so far; without any
@@ -28,7 +28,7 @@ use crate::wake::{self, Bell};
 const MAX_AWAITED: usize = 1_024;
 /// Time between probes while the transfer stands still.
 const RESTING: Duration = Duration::from_secs(1);
-/// An incomplete train ends when no packet of it has come for so long.
+/// An incomplete train ends when no packet of it has come for this time.
 const ECHO_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// How a prober measures.
@@ -176,7 +176,7 @@ impl Prober {
         }
     }
 
-    /// Says whether the transfer stands still: probes are rare then, for there may be very many such transfers.
+    /// Says whether the transfer stands still. Probes are rare then, because there may be very many such transfers.
     pub(crate) fn rest(&self, resting: bool) {
         if self.shared.resting.swap(resting, Ordering::Relaxed) != resting {
             self.shared.bell.ring();

@@ -44,8 +44,8 @@ fn await_that(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
-/// Seconds that 4 MB take with these limits, and the receiver's last window.
-fn seconds(sender: Option<Rate>, receiver: Option<Rate>) -> (f64, Received, Bytes) {
+/// Seconds that 4 MB take with these limits, and the receiver's result and last window.
+fn seconds(sender: Option<Rate>, receiver: Option<Rate>) -> (f64, (Received, Bytes)) {
     let (sending, receiving) = pair(&Sockets::default());
     let mut tuner = Tuner::untouched();
     let start = Instant::now();
@@ -58,18 +58,16 @@ fn seconds(sender: Option<Rate>, receiver: Option<Rate>) -> (f64, Received, Byte
         let job = Job { limit: receiver, ..job() };
         receive(receiving, &mut Writer(io::sink()), &mut tuner, None, &job, |_| {}).unwrap()
     });
-    (start.elapsed().as_secs_f64(), received, tuner.timeline.last().unwrap().window)
+    (start.elapsed().as_secs_f64(), (received, tuner.timeline.last().unwrap().window))
 }
 
 #[test]
 fn a_limit_of_either_end_bounds_the_rate() {
     // 0.2 s at 20 MB/s, less the burst of 20 ms; a busy machine is slower.
     let limit = Some(Rate(20_000_000));
-    let (unbound, ..) = seconds(None, None);
-    let (by_sender, ..) = seconds(limit, None);
-    let (by_receiver, received, window) = seconds(None, limit);
-    assert!((0.15..2.0).contains(&by_sender), "sender {by_sender} s, without a limit {unbound} s");
-    assert!((0.15..2.0).contains(&by_receiver), "receiver {by_receiver} s, without a limit {unbound} s");
+    let (by_sender, _) = in_time(|| seconds(limit, None));
+    let (by_receiver, (received, window)) = in_time(|| seconds(None, limit));
+    assert!(by_sender >= 0.15 && by_receiver >= 0.15, "sender {by_sender} s, receiver {by_receiver} s");
     // 10 ms of the rate, and a quarter; the quantum of the window's scale comes on top.
     assert!((Bytes(200_000)..Bytes(2_000_000)).contains(&window), "{window}");
     assert!(received.info.rcv_wnd < 2_000_000, "{}", received.info.rcv_wnd);
@@ -108,7 +106,6 @@ fn requests_are_bounded_whatever_the_peer_says() {
     assert_eq!(grants.granted(), Some(cap));
     grants.attach(&sending).unwrap();
     assert_eq!(options::send_buffer(&sending).unwrap(), Bytes(300_000), "the kernel doubles it");
-    assert_eq!(grants.set(Bytes::ZERO).unwrap(), cap, "too soon after the last");
     thread::sleep(Duration::from_millis(11));
     assert_eq!(grants.set(Bytes(140_000)).unwrap(), cap, "less than a quarter");
     let least = grants.set(Bytes::ZERO).unwrap();
@@ -177,22 +174,32 @@ fn a_peer_that_closes_early_is_an_error_for_the_sender() {
 const STALL: Duration = Duration::from_secs(3);
 const SETTLED: Duration = Duration::from_millis(1_200);
 
+/// Samples of a silent connection, once they are rare.
+fn late_samples(policy: PolicyKind) -> usize {
+    let (_silent, receiving) = pair(&Sockets::default());
+    let (late, start) = (Arc::new(AtomicUsize::new(0)), Instant::now());
+    let samples = Arc::clone(&late);
+    let share = Share::new(move |wanted, _| {
+        samples.fetch_add(usize::from(start.elapsed() > SETTLED), Ordering::Relaxed);
+        wanted
+    });
+    let mut tuner = Tuner::new(policy, BuildOptions::default(), None).within(share);
+    let error = receive(receiving, &mut Writer(io::sink()), &mut tuner, None, &impatient(STALL), |_| {});
+    assert!(matches!(error, Err(MoveError::Idle { .. })), "{error:?}");
+    late.load(Ordering::Relaxed)
+}
+
 #[test]
 fn a_silent_sender_wakes_its_receiver_ever_more_rarely() {
-    for policy in [PolicyKind::Kernel, PolicyKind::Drs, PolicyKind::DrsFtp] {
-        let (_silent, receiving) = pair(&Sockets::default());
-        let (late, start) = (Arc::new(AtomicUsize::new(0)), Instant::now());
-        let samples = Arc::clone(&late);
-        let share = Share::new(move |wanted, _| {
-            samples.fetch_add(usize::from(start.elapsed() > SETTLED), Ordering::Relaxed);
-            wanted
-        });
-        let mut tuner = Tuner::new(policy, BuildOptions::default(), None).within(share);
-        let error = receive(receiving, &mut Writer(io::sink()), &mut tuner, None, &impatient(STALL), |_| {});
-        assert!(matches!(error, Err(MoveError::Idle { .. })), "{error:?}");
-        let late = late.load(Ordering::Relaxed);
-        assert!((1..12).contains(&late), "{policy}: {late} samples");
-    }
+    // Side by side, because each of them only waits.
+    thread::scope(|scope| {
+        let policies = [PolicyKind::Kernel, PolicyKind::Drs, PolicyKind::DrsFtp];
+        let all = policies.map(|policy| (policy, scope.spawn(move || late_samples(policy))));
+        for (policy, samples) in all {
+            let late = samples.join().unwrap();
+            assert!((1..12).contains(&late), "{policy}: {late} samples");
+        }
+    });
 }
 
 #[test]

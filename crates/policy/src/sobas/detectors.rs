@@ -15,7 +15,7 @@
 //! much as the paper's threshold. Two values are used in slow start, where the rate doubles per round trip; there
 //! "almost equal" is the paper's other measure, within 5%, for a rise. For a fall it is 2%: a rate that falls in slow
 //! start has met a loss, and says little of the path. Over five values the slope and its standard error together must
-//! be below the threshold; a worse fit shows nothing. (`published.rs` has what else shows a full path, and why a flat
+//! be below the threshold; a worse fit shows nothing. (`published.rs` says what else shows a full path, and why a flat
 //! rate alone does not.) As published the slope of five values decides alone; two are judged as above, because the
 //! paper does not say which increase corresponds to them in slow start.
 //!
@@ -75,7 +75,7 @@ impl Meter {
     /// Takes the count of received bytes at `now` and returns a reading when a window has closed. The next window is to
     /// be `length` long. The first window opens with the first byte.
     ///
-    /// Where calls are too rare for one window each, a window lasts from call to call.
+    /// If calls are too rare for one window each, a window lasts from call to call.
     pub(super) fn observe(&mut self, received: Bytes, length: Micros, now: Micros) -> Option<Reading> {
         if received == Bytes::ZERO {
             return None;

@@ -1,7 +1,7 @@
 //! Finds other flows on the path from one flight of slow start.
 //!
 //! Problem: packet trains that are sent at once measure the tight link's rate, not the part that other flows leave of
-//! it. Where they use much of the link, a flow paced at the link's rate overflows the queue within a round trip, before
+//! it. If they use much of the link, a flow paced at the link's rate overflows the queue within a round trip, before
 //! any rate has stopped growing.
 //! Source: ours. A flow that enters a growing first-come-first-served queue leaves it at its share of what enters:
 //! slower than it entered, and faster than the rate that others leave free.
@@ -42,7 +42,7 @@ impl Flights {
         }
         self.last = (now, received);
         if received <= before {
-            // When the next bytes came within the next interval is unknown, so they give no rate.
+            // The time within the next interval at which the next bytes came is unknown, so they give no rate.
             self.samples.clear();
             return None;
         }

@@ -69,8 +69,9 @@ const QUIET: usize = 5;
 const LOSSY: u32 = 3;
 /// A loss within this time after a step is attributed to the step.
 const BLAMED: Micros = Micros::from_secs(2);
-/// Bounds of the limit after a cut in state 5, in thousandths: at least the first of the limit, at least the second of
-/// the rate reached without a queue, and at most the third of the limit and of what arrives.
+/// Parts for the limit after a cut in state 5, in thousandths. The limit becomes the third part of the arriving rate, but
+/// at least the first part of the old limit and the second part of the rate reached without a queue, and at most the
+/// third part of the old limit.
 const CUT: (u64, u64, u64) = (980, 995, 998);
 /// Least share of the best rate in state 5 that a cut leaves.
 const KEPT: (u64, u64) = (97, 100);

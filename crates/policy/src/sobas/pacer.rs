@@ -13,8 +13,9 @@ const SLACK: (u64, u64) = (107, 100);
 const SLACK_SEGMENTS: u64 = 4;
 /// Share of the arriving rate that is sent during a drain: 4 round trips remove a quarter of one, more than the slack.
 const DRAINING: (u64, u64) = (15, 16);
-/// Time after which a drain shows. Its first reading still has what was under way before, and so has the running
-/// average of the probes for a while: an eighth of it is of the last 10 ms, so two thirds are of the last 80.
+/// Time after which a drain shows. Its first reading still includes data that were under way before. So does the running
+/// average of the probes' round-trip times: the probe of each 10 ms has a weight of an eighth, so after 80 ms two thirds
+/// of the average are new.
 const DRAIN_SHOWS_AFTER: Micros = Micros::from_millis(80);
 /// Readings and time that end a drain: by then the average holds a 400th of the old round-trip time.
 const DRAIN_AT_MOST: (u32, Micros) = (4, Micros::from_millis(500));

@@ -1,5 +1,5 @@
-//! `fit` on drawn paths. They are on none of the grids, so no rule was made for them: rates, round trips, queues and jitter are
-//! drawn on a logarithmic scale, as networks have them.
+//! `fit` on random paths, which are on none of the grids, so that no rule was made for them. Rates, round trips, queues and
+//! jitter are drawn on a logarithmic scale, as they vary between networks.
 
 use bufwise_link::{Draw, Path};
 use bufwise_units::{BitRate, Nanos};
@@ -8,7 +8,7 @@ use crate::jittery::{BUSY, QUIET, over};
 use crate::subject::{FIT, FIT_BOTH, FIT_SAMPLED, FIT_WINDOW, KERNEL, Subject};
 
 const SECONDS: u64 = 15;
-/// More in flight than so many bytes takes a run too long.
+/// Most bytes in flight: with more, a run would take too long.
 const LARGEST_PRODUCT: f64 = 3_750_000.0;
 
 struct Drawn {

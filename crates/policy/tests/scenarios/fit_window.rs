@@ -106,11 +106,12 @@ fn a_document_waits_little_for_the_ramp() {
     }
 }
 
-/// A connection that shows room in the queue serves the next one to the same peer: a document of 1 MB then comes within a twelfth
-/// of the kernel's time, without a drop, where the queue takes a quarter of the product. Before a queue of an eighth
-/// the longer steps lose segments, fewer than the kernel's start does, and the one after has the short steps again. One that
-/// follows eight such has steps that are twice as long again: where the queue takes a product, the document comes as soon as from
-/// the kernel; where it takes a quarter, it may lose about as many segments as the kernel's start does, and is the last for an hour.
+/// A connection that shows room in the queue lets the next one to the same peer take larger steps. Through a queue of a quarter
+/// of the BDP, a document of 1 MB then arrives within a twelfth of the kernel's time, without a drop. Through a queue of an
+/// eighth, the larger steps lose segments, though fewer than the kernel's start does, and the connection after that has the
+/// small steps again. After eight connections that have shown room, steps are twice as large again. Through a queue of one BDP
+/// the document then arrives as soon as from the kernel. Through a queue of a quarter, it may lose about as many segments as the
+/// kernel's start does; then steps do not grow for an hour.
 #[test]
 fn a_peer_is_remembered_by_what_its_queue_took() {
     for (mbit, rtt_ms) in [(30, 40), (50, 40), (100, 20), (100, 40), (100, 100), (300, 20), (300, 40)] {

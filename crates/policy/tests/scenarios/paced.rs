@@ -1,5 +1,5 @@
-//! `fit` where TCP paces from the start: the first flight alone leaves as a burst and tells the path's capacity, and later flights
-//! put nothing into the queue before they are as fast as the path.
+//! `fit` where TCP paces from the start: only the first flight leaves as a burst, which shows the path's capacity. Later
+//! flights put nothing into the queue until they are as fast as the path.
 
 use bufwise_link::Path;
 use bufwise_units::Nanos;
@@ -31,9 +31,9 @@ fn run((rate, rtt_ms, queue): (&str, u64, &str), subject: Subject) -> Outcome {
         .run(12)
 }
 
-/// Without `fit` such a start overflows all queues but long ones, by more than any other: it goes on until two products are under
-/// way. With `fit` at either end, or at both, hardly anything is dropped, and the rate is that of the kernel, whose queue
-/// is full.
+/// Without `fit` such a start overflows all but long queues, and by more than any other start, because it goes on until two
+/// BDPs are under way. With `fit` at either end, or at both, hardly anything is dropped, and the rate equals that of the
+/// kernel, whose queue is full.
 #[test]
 fn where_tcp_paces_from_the_start_the_path_is_found_by_the_first_flight() {
     let mut drops = [0; 4];

@@ -69,7 +69,7 @@ pub(crate) struct World {
     /// Time at which this connection's data start.
     start: Nanos,
     begun: bool,
-    /// Round trip of the handshake; `None`: not yet known, for the queue may hold other flows' packets.
+    /// Round trip of the handshake; `None`: not yet known, because the queue may hold other flows' packets.
     handshake: Option<Nanos>,
     sender_pauses: Pauses,
     receiver_pauses: Pauses,

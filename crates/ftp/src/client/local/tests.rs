@@ -43,6 +43,28 @@ fn what_was_left_is_there_again_only_if_it_is_to_be_resumed() {
 }
 
 #[test]
+fn what_replaces_a_file_has_its_permissions() {
+    let (dir, folder) = folder();
+    let mode = |name: &str| fs::metadata(dir.path().join(name)).unwrap().permissions().mode() & 0o777;
+    fs::write(dir.path().join("file"), "old").unwrap();
+    fs::set_permissions(dir.path().join("file"), Permissions::from_mode(0o440)).unwrap();
+    let partial = folder.target(Path::new("file")).unwrap().begin(false).unwrap();
+    assert_eq!(mode(".file.bufwise-part"), 0o640, "it can be resumed, and is hidden from the same users");
+    partial.finish().unwrap();
+    assert_eq!(mode("file"), 0o440);
+}
+
+#[test]
+fn directories_that_cannot_be_made_keep_no_other_from_being_made() {
+    let (dir, folder) = folder();
+    fs::write(dir.path().join("file"), "in the way").unwrap();
+    let paths = ["a", "a/b", "file", "file/c", "d"].map(PathBuf::from);
+    let refused: Vec<_> = folder.make_directories(&paths).into_iter().map(|(path, _)| path).collect();
+    assert_eq!(refused, ["file", "file/c"].map(PathBuf::from));
+    assert!(dir.path().join("a/b").is_dir() && dir.path().join("d").is_dir());
+}
+
+#[test]
 fn a_file_has_one_writer_at_a_time() {
     let (_dir, folder) = folder();
     let target = folder.target(Path::new("file")).unwrap();

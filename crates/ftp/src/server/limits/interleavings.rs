@@ -1,4 +1,4 @@
-//! Limits in thousands of orders of the threads that share them.
+//! Tests of the limits: shuttle runs the threads that share them in thousands of orders.
 
 use super::*;
 use crate::server::sync::{ORDERS, threads};

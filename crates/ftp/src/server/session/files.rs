@@ -186,8 +186,8 @@ impl ServerSession {
     }
 
     fn changed(&self, user: &User, what: &'static str, path: &VirtualPath) {
-        let (peer, user) = (self.control.peer, user.name.clone());
-        self.server.tell(&Event::Changed { peer, user, what, path: path.to_string() });
+        let (peer, is_known, user) = (self.control.peer, !user.is_guest(), user.name.clone());
+        self.server.tell(&Event::Changed { peer, user, is_known, what, path: path.to_string() });
     }
 
     /// The path that a client named, whole and escaped.

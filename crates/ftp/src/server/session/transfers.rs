@@ -24,13 +24,14 @@ use crate::wire::{Command, Kind};
 
 impl ServerSession {
     pub(super) fn transfer(&mut self, command: Command, user: &User) -> io::Result<()> {
+        // REST and ALLO count for this command alone, also if it is refused.
+        let restart = std::mem::take(&mut self.client.restart);
+        let announced = self.client.announced.take();
         let writes = matches!(command, Command::Stor(_) | Command::Appe(_));
         if writes && user.rights != Rights::Write {
-            self.client.restart = 0;
             return self.forbid();
         }
         if self.client.text && (writes || matches!(command, Command::Retr(_))) {
-            self.client.restart = 0;
             return self.reply(504, "Files are not converted to text or from it: TYPE I first.");
         }
         let tls_required = self.server.door.requires_tls();
@@ -38,18 +39,12 @@ impl ServerSession {
             return self.reply(522, "Data connections must be encrypted here: PROT P first.");
         }
         match command {
-            Command::Retr(path) => self.retrieve(&path, user),
+            Command::Retr(path) => self.retrieve(&path, user, restart),
             Command::Stor(path) => {
-                let start = match std::mem::take(&mut self.client.restart) {
-                    0 => Start::New,
-                    offset => Start::At(offset),
-                };
-                self.store(&path, user, start)
+                let start = if restart == 0 { Start::New } else { Start::At(restart) };
+                self.store(&path, user, start, announced)
             }
-            Command::Appe(path) => {
-                self.client.restart = 0;
-                self.store(&path, user, Start::Append)
-            }
+            Command::Appe(path) => self.store(&path, user, Start::Append, announced),
             Command::List(path) => self.list(path, user, Form::Long),
             Command::ListAll => self.list(None, user, Form::Long),
             Command::Nlst(path) => self.list(path, user, Form::Names),
@@ -58,8 +53,7 @@ impl ServerSession {
         }
     }
 
-    fn retrieve(&mut self, path: &Path, user: &User) -> io::Result<()> {
-        let offset = std::mem::take(&mut self.client.restart);
+    fn retrieve(&mut self, path: &Path, user: &User, offset: u64) -> io::Result<()> {
         let opened = self.client.here.join(path).and_then(|path| {
             let (file, status) = self.server.store.read(&path)?;
             let left = status.size.checked_sub(offset).ok_or(StoreError::Beyond)?;
@@ -84,10 +78,11 @@ impl ServerSession {
         })
     }
 
-    fn store(&mut self, path: &Path, user: &User, start: Start) -> io::Result<()> {
-        let announced = self.client.announced.take();
+    fn store(&mut self, path: &Path, user: &User, start: Start, announced: Option<u64>) -> io::Result<()> {
+        // Other clients that resume a file may have announced the length of all of it.
+        let needed = announced.filter(|_| self.client.notify || start == Start::New);
         let opened = self.client.here.join(path).and_then(|path| {
-            let upload = self.server.store.upload(&path, start)?;
+            let upload = self.server.store.upload(&path, start, needed)?;
             Ok((path, upload))
         });
         let (path, upload) = match opened {
@@ -171,6 +166,7 @@ impl ServerSession {
         Transfer {
             peer: self.control.peer.ip(),
             user: user.name.clone(),
+            is_known: !user.is_guest(),
             direction,
             path: path.to_string(),
             offset,
@@ -231,7 +227,7 @@ impl ServerSession {
         for _ in 0..std::mem::take(&mut self.aborting) {
             self.reply(226, "The transfer is over.")?;
         }
-        // Only now: a guest that lost its place before would miss the reply.
+        // The place may be lost from now on: a guest that lost it earlier would miss the reply.
         self.slot.end_transfer();
         Ok(())
     }

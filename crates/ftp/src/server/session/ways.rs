@@ -69,7 +69,7 @@ impl ServerSession {
         }
     }
 
-    /// Listens on a port for the next transfer, in place of an earlier one.
+    /// Listens on a port for the next transfer; an earlier port is closed.
     fn listen(&mut self) -> io::Result<Option<u16>> {
         self.client.way = None;
         let sockets = self.sockets();
@@ -104,11 +104,12 @@ impl ServerSession {
     }
 
     fn allocate(&mut self, bytes: u64) -> io::Result<()> {
-        if self.server.store.free().is_some_and(|free| bytes > free) {
-            return self.reply(452, "No space for so much.");
+        // No file can be longer. The room is checked once the directory is known: it may be on another disk.
+        self.client.announced = Some(bytes).filter(|bytes| i64::try_from(*bytes).is_ok());
+        match self.client.announced {
+            None => self.reply(452, "No space for so much."),
+            Some(_) => self.reply(200, "Noted: STOR or APPE will tell if there is no space."),
         }
-        self.client.announced = Some(bytes);
-        self.reply(200, "There is space.")
     }
 
     /// The options of the next data connection.

@@ -73,7 +73,7 @@ fn telnet_commands_are_dropped_wherever_they_stand() {
         (b"\xff\xf4\xff\xf2ABOR\r\n", b"ABOR"),
         (b"RETR \xff\xff\r\n", b"RETR \xff"),
         (b"RETR \xff\xfa\x01data\xff\xff\xff\xf0x\r\n", b"RETR x"),
-        // Not telnet's: a name with 0xFF from a peer that does not double it.
+        // This is no telnet command, but a name with 0xFF from a peer that does not double it.
         (b"RETR \xffx\r\n", b"RETR \xffx"),
         // A command that never ends does not swallow the line break.
         (b"RETR \xff\xfadata\r\n", b"RETR "),

@@ -80,7 +80,7 @@ fn unix(line: &[u8], now: SystemTime) -> Option<Entry> {
     let arrow = (1..).zip(name.windows(4).skip(1)).find(|(_, window)| *window == b" -> ");
     let arrow = arrow.map(|(at, _)| at).filter(|_| kind == Kind::Link);
     let name = &name[..arrow.unwrap_or(name.len())];
-    // Of a device, the word is its minor number.
+    // For a device, the word is the minor number and not a size.
     let size = decimal::<i64>(size).filter(|_| !matches!(line[0], b'b' | b'c'));
     Some(Entry {
         size: size.and_then(|size| u64::try_from(size).ok()),

@@ -103,7 +103,7 @@ impl Daemon {
         self.counts.failed_reloads += 1;
         let words = in_words(error);
         let what =
-            if asked { "the old configuration stays" } else { "the programs keep the bounds that were" };
+            if asked { "the old configuration stays" } else { "the programs keep their former bounds" };
         self.say(Line::warning(Kind::Life, format_args!("{what}: {words}")), now);
         if !asked {
             return self.undone(now);

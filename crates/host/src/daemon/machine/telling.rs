@@ -38,11 +38,11 @@ impl Trouble {
         match self {
             Self::Search => Line::warning(
                 Kind::Namespace,
-                format_args!("network namespaces are not searched, those known stay tuned: {cause}"),
+                format_args!("network namespaces are not searched; known ones stay tuned: {cause}"),
             ),
             Self::Open => Line::warning(
                 Kind::Namespace,
-                format_args!("new network namespaces cannot be opened, those known stay tuned: {cause}"),
+                format_args!("new network namespaces cannot be opened; known ones stay tuned: {cause}"),
             ),
             Self::Room => Line::warning(Kind::Namespace, cause),
             Self::Groups => Line::warning(
@@ -52,17 +52,15 @@ impl Trouble {
             Self::Sweep => Line::warning(
                 Kind::Engine,
                 format_args!(
-                    "sweeps fail, connections that existed and idle buffers stay as they are for now: {cause}"
+                    "sweeps fail; existing connections and idle buffers stay as they are for now: {cause}"
                 ),
             ),
             Self::Work(work) => {
                 let what = match work {
-                    Work::Sample => "connections cannot be sampled, the last shares hold for now",
-                    Work::Share => "shares cannot be written, the last ones hold for now",
-                    Work::Beat => {
-                        "the heartbeat cannot be renewed, after 5 s without it connections do without shares"
-                    }
-                    Work::Grant => "requests cannot be read, buffers stay at the host's maxima for now",
+                    Work::Sample => "connections cannot be sampled; the last shares hold for now",
+                    Work::Share => "shares cannot be written; the last ones hold for now",
+                    Work::Beat => "the heartbeat cannot be renewed; after 5 s without it no share counts",
+                    Work::Grant => "requests cannot be read; buffers stay at the host's maxima for now",
                 };
                 Line::warning(Kind::Engine, format_args!("{what}: {cause}"))
             }
@@ -112,7 +110,13 @@ impl Daemon {
     }
 
     pub(super) fn tell_found(&mut self, found: Found, now: Micros) {
-        let Found { new, raised, gone, failed, known, left_alone, unopened } = found;
+        let Found { new, raised, gone, failed, known, left_alone, unopened, remade, refused } = found;
+        self.say_all(refused, |line| Line::warning(Kind::Refused, line), now);
+        self.say_all(
+            remade,
+            |path| Line::info(Kind::Group, format_args!("cgroup {path} was made again and is tuned")),
+            now,
+        );
         self.tell_room(known.len(), left_alone, now);
         self.tell_trouble(Trouble::Open, unopened, now);
         self.counts.refused_bounds += failed.len() as u64;
@@ -179,10 +183,10 @@ pub(super) fn with_reasons(changes: Vec<Change>, bounds_all: bool) -> String {
     let why = if bounds_all {
         "each socket is bounded by its policy"
     } else {
-        "sockets of the cgroups are bounded by their policy; those of others there may grow so far, too, unless \
-         raise-caps is false"
+        "sockets of the daemon's cgroups are bounded by their policy; other sockets there may grow to this maximum, too, \
+         unless raise-caps is false"
     };
-    let whys = [(files, why), (devices, "the memory holds more writers")];
+    let whys = [(files, why), (devices, "the memory suffices for more writers")];
     let parts = whys.into_iter().filter(|(changes, _)| !changes.is_empty()).map(|(changes, why)| {
         let changes: Vec<String> = changes.iter().map(ToString::to_string).collect();
         format!("{}: {why}", changes.join(", "))

@@ -1,8 +1,8 @@
 //! Work on the engines that fails is tried again, and ends the daemon only if the failures last.
 //!
-//! Problem: a call of the kernel may fail for lack of memory or descriptors, and succeed a moment later. A daemon that
-//! ended would give every connection back. Meanwhile the programs go by the last shares, as between two samples that are
-//! far apart, and new connections by a newcomer's; after five seconds without a heartbeat they do without shares.
+//! Problem: a call of the kernel may fail for lack of memory or descriptors, and succeed a moment later. If the daemon
+//! ended, it would give every connection back. While calls fail, the programs go by the last shares, as they do between
+//! two samples, and new connections have a newcomer's share. After five seconds without a heartbeat no share counts.
 
 use bufwise_units::Micros;
 
@@ -13,12 +13,13 @@ use crate::error::{Error, in_words};
 use crate::log::{Kind, Line};
 
 /// Time for which the same work may fail before the daemon ends: twice the longest pause between two samples. Old shares
-/// do not bound the memory of connections that have come since, and what lasts so long hardly passes without a new start.
+/// do not bound the memory of connections that have come since. A failure that lasts this long will hardly end without a
+/// new start.
 const PATIENCE: Micros = Micros::from_secs(60);
 
 impl Daemon {
     /// Logs that work on the engines has failed, and schedules the next attempt. Ends the daemon with the first error if
-    /// the same work has not succeeded for [`PATIENCE`]; grants never end it, for connections are sized without them.
+    /// the same work has not succeeded for [`PATIENCE`]; grants never end it, because connections are sized without them.
     pub(super) fn troubled(&mut self, work: Work, error: Error, now: Micros) {
         self.tell_trouble(Trouble::Work(work), Some(in_words(&error)), now);
         match work {

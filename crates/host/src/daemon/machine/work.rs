@@ -137,13 +137,13 @@ impl Daemon {
         self.tell_trouble(Trouble::Sweep, sweep.failed, now);
         for (label, count) in sweep.adopted {
             self.counts.adopted += count;
-            let line = format_args!("{count} connections that existed adopted in network namespace {label}");
+            let line = format_args!("{count} existing connections adopted in network namespace {label}");
             self.say(Line::info(Kind::Adopted, line), now);
         }
         self.say_all(sweep.refused, |line| Line::warning(Kind::Refused, line), now);
         if sweep.adoption_limit.is_some() && sweep.adoption_limit != self.adoption_limit {
             let limit = sweep.adoption_limit.as_deref().unwrap_or_default();
-            let line = Line::info(Kind::AdoptionLimit, format_args!("connections that existed are {limit}"));
+            let line = Line::info(Kind::AdoptionLimit, format_args!("existing connections are {limit}"));
             self.adoption_limit = sweep.adoption_limit;
             self.say(line, now);
         }

@@ -64,7 +64,11 @@ impl Unit {
             self.engine.attach(Group::open(Path::new("/"))?.as_fd())?;
         }
         for cgroup in &task.cgroups {
-            self.engine.attach(cgroup.as_fd())?;
+            match self.engine.attach(cgroup.as_fd()) {
+                // It was removed meanwhile, and may be made again.
+                Err(_) if !cgroup.exists() => {}
+                attached => attached?,
+            }
         }
         Ok(())
     }
@@ -90,7 +94,7 @@ impl Unit {
                     self.engine.detach_from(inode);
                     if cgroup.exists() && self.refused.insert(inode) {
                         told.refused.push(format!(
-                            "group {name}: cgroup {path} stays the rest's: {}",
+                            "group {name}: connections of cgroup {path} stay in no group: {}",
                             in_words(&error)
                         ));
                     }

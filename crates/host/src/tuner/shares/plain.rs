@@ -53,7 +53,7 @@ impl Plain {
         }
         let shared = self.budget.scaled(SHARED.0, SHARED.1);
         let senders: Vec<&FlowState> = all.iter().filter(|one| is_ours(one)).collect();
-        // Where nobody is busy there may soon be one.
+        // If no connection is busy, count one: it may be busy soon.
         let busy = senders.iter().filter(|one| one.sample.send_queued.0 > 0).count().max(1) as u64;
         let limits = if shared.0 / busy < NEWCOMER.0 {
             let windows: Vec<Bytes> = senders.iter().map(|one| by_window(one, NOW).times(OVERHEAD)).collect();
@@ -62,7 +62,7 @@ impl Plain {
             let order = Order { demand: Bytes::ZERO, limit: Some(level.max(FLOOR)) };
             return (flows.iter().map(|flow| (flow.cookie, order)).collect(), asked);
         } else {
-            proportional_with_growth(&demands, shared)
+            proportional_with_growth(&demands, shared, self.budget.scaled(GROWING.0, GROWING.1)).0
         };
         let order = |(flow, limit): (&&FlowState, Bytes)| {
             let demand = self.modelled(flow.cookie).scaled(SWING.0, SWING.1);

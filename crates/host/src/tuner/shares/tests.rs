@@ -1,5 +1,7 @@
 //! Shares of small hosts, computed by hand; and records of connections for other tests.
 
+use std::collections::BTreeMap;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -309,6 +311,27 @@ fn sabt_as_published_orders_the_mean_window_without_room_for_swings() {
 }
 
 #[test]
+fn a_connection_at_rest_has_a_newcomers_bound_instead_of_its_last_order() {
+    let budget = Bytes(100 << 20);
+    let mut book = ShareBook::new(PolicyKind::Sabt, budget, Bytes::ZERO);
+    let mut flows = [flow(1, 4_000_000), flow(2, 4_000_000)];
+    flows.iter_mut().for_each(|flow| flow.sample.send_queued = Bytes(1));
+    let limit = |round: &Round| {
+        round.orders.iter().find(|(cookie, _)| *cookie == 1).and_then(|(_, order)| order.limit)
+    };
+    let before = book.round(&flows, Bytes::ZERO, NOW);
+    assert!(limit(&before) >= Some(budget.scaled(1, 4)) && !before.soon, "{:?}", before.orders);
+    let later = NOW + LATELY;
+    flows[0].sample.send_queued = Bytes::ZERO;
+    flows[1].seen_at = later;
+    let after = book.round(&flows, Bytes::ZERO, later);
+    // Together with one that opens meanwhile it may hold an eighth of what is shared.
+    assert_eq!(limit(&after), Some(budget.scaled(1, 20)));
+    assert_eq!(after.shares.level, limit(&after), "as a newcomer");
+    assert!(after.soon, "it may begin");
+}
+
+#[test]
 fn small_documents_take_no_part() {
     let mut book = ShareBook::new(PolicyKind::Eq, Bytes(500_000), Bytes(8_192));
     let mut flows = [flow(1, 1), flow(2, 1), flow(3, 1)];
@@ -401,7 +424,95 @@ fn sabt_shares_as_abt_does_where_shares_are_small_and_losses_have_made_windows_s
     assert_eq!(abt.shares.level, Some(Bytes(12_500)));
 }
 
+/// Generates a network target: of a connection that has not begun, a small, or a large one.
+fn target() -> impl Strategy<Value = u64> {
+    prop_oneof![Just(0_u64), 1_000_u64..100_000, 100_000_u64..4_000_000]
+}
+
 proptest! {
+    /// Each round has other demands; connections come to rest and begin again, and one is always busy.
+    #[test]
+    fn sabts_limits_sum_to_at_most_the_budget_at_any_time(
+        count in 2_usize..30, seen in prop::collection::vec((target(), 0_u8..3), 30..180),
+        budget in 8_000_000_u64..80_000_000,
+    ) {
+        let mut book = ShareBook::new(PolicyKind::Sabt, Bytes(budget), Bytes::ZERO);
+        let mut told: BTreeMap<u64, Bytes> = BTreeMap::new();
+        for (number, figures) in (1..).zip(seen.chunks_exact(count)) {
+            let now = Micros::from_secs(10 * number);
+            let one = |(cookie, (net_target, state)): (u64, &(u64, u8))| {
+                let is_busy = cookie == 0 || *state == 0;
+                let seen_at = if is_busy || *state == 1 { now } else { Micros::ZERO };
+                let mut flow = FlowState { seen_at, ..flow(cookie, *net_target) };
+                flow.sample.send_queued = Bytes(u64::from(is_busy));
+                flow
+            };
+            let flows: Vec<FlowState> = (0..).zip(figures).map(one).collect();
+            let round = book.round(&flows, Bytes::ZERO, now);
+            for (cookie, order) in &round.orders {
+                told.insert(*cookie, order.limit.expect("each has a limit"));
+                let sum: Bytes = told.values().copied().sum();
+                prop_assert!(sum <= Bytes(budget), "{sum:?} of {budget} while orders are written");
+            }
+            let newcomer = round.shares.level.expect("newcomers have a bound");
+            let sum = told.values().copied().sum::<Bytes>() + newcomer;
+            prop_assert!(sum <= Bytes(budget), "{sum:?} of {budget} with a newcomer");
+        }
+    }
+
+    #[test]
+    fn sabts_limits_meet_small_demands_and_use_the_memory_up(
+        targets in prop::collection::vec(target(), 1..50), shared in 1_000_000_u64..50_000_000,
+    ) {
+        let demands: Vec<Bytes> = targets.iter().map(|target| Bytes(target * OVERHEAD)).collect();
+        let (shared, growing, count) = (Bytes(shared), Bytes(shared / 10), demands.len() as u64);
+        let (limits, soon) = proportional_with_growth(&demands, shared, growing);
+        let sum: Bytes = limits.iter().copied().sum();
+        prop_assert!(sum <= shared + growing, "{sum:?}");
+        // Proportional parts leave at most three bytes for each connection (`bufwise_policy::share`), equal ones one.
+        prop_assert!(sum + Bytes(4 * count) >= shared, "{sum:?}");
+        let all = |least: Bytes, factor: u64| -> Vec<Bytes> {
+            demands.iter().map(|demand| (*demand).max(least).times(factor)).collect()
+        };
+        let (present, grown) = (all(FLOOR, 1), all(NEWCOMER, GROWTH));
+        let of_matsuo = share::proportional(&present, shared);
+        for (limit, demand) in limits.iter().zip(&present) {
+            prop_assert!(*limit >= (*demand).min(shared.scaled(1, count)).max(FLOOR));
+            prop_assert!(*limit >= of_matsuo.of(*demand));
+            prop_assert!(*limit >= *demand || *limit == of_matsuo.of(*demand));
+        }
+        prop_assert!(!soon || of_matsuo != Share::Unlimited, "while the memory suffices each sample has a round");
+        if grown.iter().copied().sum::<Bytes>() <= shared {
+            prop_assert!(limits.iter().zip(&grown).all(|(limit, grown)| limit >= grown));
+        }
+    }
+
+    #[test]
+    fn connections_that_wait_or_rest_fit_beside_the_busy_if_all_begin_at_once(
+        busy in prop::collection::vec(1_000_u64..4_000_000, 1..20), waiting in 0_usize..100,
+        resting in 0_usize..100, budget in 60_000_000_u64..1_000_000_000,
+    ) {
+        let now = NOW + LATELY;
+        let sends = |target: &u64| {
+            let mut flow = FlowState { opened_at: Micros(1), seen_at: now, ..flow(1, *target) };
+            flow.sample.send_queued = Bytes(1);
+            flow
+        };
+        let mut rests = flow(2, 60_000);
+        rests.sample.bytes_acked = Bytes(20_000);
+        let waits = FlowState { opened_at: Micros(2), seen_at: now, ..flow(3, 0) };
+        let mut flows: Vec<FlowState> = busy.iter().map(sends).collect();
+        flows.extend(vec![rests; resting]);
+        flows.extend(vec![waits; waiting]);
+        let mut book = ShareBook::new(PolicyKind::Abt, Bytes(budget), Bytes::ZERO);
+        let shares = book.round(&flows, Bytes::ZERO, now).shares;
+        let (level, newcomer) = (shares.level.unwrap(), shares.newcomer.unwrap());
+        prop_assert!(newcomer >= LEAST);
+        let of_busy = busy.iter().map(|target| Bytes(target * OVERHEAD * GROWTH).min(level));
+        let begun = newcomer.min(level).times((waiting + resting) as u64 + 1);
+        prop_assert!(of_busy.sum::<Bytes>() + begun <= Bytes(budget), "{shares:?}");
+    }
+
     /// Until the next round, connections that grow no faster than [`GROWTH`] stay within what is shared.
     #[test]
     fn growth_until_the_next_round_stays_within_what_is_shared(

@@ -29,7 +29,7 @@ pub(super) fn check(file: &File, policies: &Policies) -> Result<(), Fault> {
         check(word.get_ref()).map_err(|what| Fault::at(word, what))
     };
     let methods = || file.method.iter().map(Spanned::get_ref);
-    // Where the kernel lacks the congestion control of a method beside the others, the method is left out.
+    // A method that is only for comparison is left out if the kernel lacks its congestion control, so it is not checked.
     let needed = methods().filter(|method| method.beside != Some(true));
     let of_methods = needed.filter_map(|method| method.congestion_control.as_ref());
     let workloads = file.case.iter().flat_map(|case| &case.get_ref().workload).chain(&file.workload);

@@ -30,7 +30,7 @@ pub(super) fn read(
         let own = path.get_ref().name.as_ref();
         let path_name = own.map_or_else(|| Ok(kept(&format!("path {}", index + 1))), name)?;
         if names.contains(&path_name) {
-            return Err(Fault::at(path, format!("name: `{path_name}` is the name of a path before")));
+            return Err(Fault::at(path, format!("name: `{path_name}` is already the name of a path")));
         }
         names.push(path_name);
         specs.push(one(path, &shared)?);
@@ -56,11 +56,11 @@ fn shared(links: &Written) -> Result<Vec<SharedLink>, Fault> {
     for written in links {
         let link = written.get_ref();
         let Some(word) = &link.name else {
-            return Err(Fault::at(written, "link: name: a link has one, which the `links` of paths name"));
+            return Err(Fault::at(written, "link: name: missing; the `links` of paths refer to it"));
         };
         let name = name(word)?.to_owned();
         if shared.iter().any(|other| other.name == name) {
-            return Err(Fault::at(written, format!("link: name: `{name}` is the name of a link before")));
+            return Err(Fault::at(written, format!("link: name: `{name}` is already the name of a link")));
         }
         let of_path =
             [("from", link.from.is_some()), ("links", !link.links.is_empty()), ("mtu", link.mtu.is_some())];
@@ -79,7 +79,7 @@ fn one(written: &Spanned<format::Path>, shared: &[SharedLink]) -> Result<PathSpe
     for word in &path.links {
         let name = known(word, "link", &names)?;
         if links.iter().any(|link| link.name == name) {
-            return Err(Fault::at(word, format!("a path passes `{name}` once")));
+            return Err(Fault::at(word, format!("a path may pass `{name}` only once")));
         }
         links.extend(shared.iter().find(|link| link.name == name).cloned());
     }

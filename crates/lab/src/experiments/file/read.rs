@@ -202,7 +202,7 @@ fn cases(file: &File, id: &str, way: Way) -> Result<Vec<Case>, Fault> {
         let written = case.get_ref();
         let own_name = name(&written.name)?;
         if !names.insert(own_name) {
-            return Err(Fault::at(&written.name, format!("`{own_name}` is the name of a case before")));
+            return Err(Fault::at(&written.name, format!("`{own_name}` is already the name of a case")));
         }
         let paths = if written.path.is_empty() { &file.path } else { &written.path };
         let links = if written.link.is_empty() { &file.link } else { &written.link };
@@ -273,7 +273,7 @@ fn methods(file: &File, policies: &Policies) -> Result<Vec<Method>, Fault> {
     for written in file.method.iter().map(Spanned::get_ref) {
         let method = method(written, has_files, policies)?;
         if methods.iter().any(|before| before.name == method.name) {
-            let what = format!("`{}` is the name of a method before", method.name);
+            let what = format!("`{}` is already the name of a method", method.name);
             return Err(Fault::at(&written.name, what));
         }
         methods.push(method);
@@ -327,7 +327,7 @@ fn limit(word: &Word) -> Result<u64, Fault> {
     if (SMALLEST_LIMIT..=LARGEST_LIMIT).contains(&value) {
         return Ok(value);
     }
-    Err(Fault::at(word, "from 4KiB to 2147483647B, as the kernel has it"))
+    Err(Fault::at(word, "write a size from 4KiB to 2147483647B, the kernel's range"))
 }
 
 /// Reads settings of a host's own network namespace; others would apply to the whole machine.

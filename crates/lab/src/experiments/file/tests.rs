@@ -145,7 +145,7 @@ fn errors_name_line_key_and_what_is_allowed() {
         (with("links = [\"b\"]", "", "", LINK), &["line 3: links", "`b` is no link", "there is `a`"]),
         (with("links = [\"a\", \"a\"]", "", "", LINK), &["line 3: links", "`a`", "once"]),
         (with("", "", "", LINK), &["line 9: link", "`a`", "no path", "links = [\"a\"]"]),
-        (with("links = [\"a\"]", "", "", &format!("{LINK}{LINK}")), &["line 13: link", "name", "before"]),
+        (with("links = [\"a\"]", "", "", &format!("{LINK}{LINK}")), &["line 13: link", "name", "already"]),
         (with("links = [\"a\"]", "", "", "[[link]]\nrate = \"1mbit\""), &["line 9: link", "name", "`links`"]),
         (
             with("links = [\"a\"]", "", "", &format!("{LINK}mtu = 1500")),
@@ -174,7 +174,10 @@ fn errors_name_line_key_and_what_is_allowed() {
         (with("", "", "rmem = \"1KB\"", ""), &["line 8: rmem", "from 4KiB"]),
         (with("", "", "sender = { \"kernel.panic\" = \"1\" }", ""), &["line 8", "`net.`"]),
         (with("", "", "sender = { \"net.x/../y\" = \"1\" }", ""), &["line 8", "`net.`"]),
-        (with("", "", "", "[[method]]\nname = \"kernel\""), &["line 10: name", "method before"]),
+        (
+            with("", "", "", "[[method]]\nname = \"kernel\""),
+            &["line 10: name", "already the name of a method"],
+        ),
         (with("", "", "", "[[case]]\nname = \"a\"\nmethods = [\"fit\"]"), &["line 11: methods", "`kernel`"]),
         (with("", "", "", "[[case]]\nname = \"a\"\nquick = false"), &["line 11: quick: no case is quick"]),
         (

@@ -35,7 +35,7 @@ pub(super) fn flows(
     let flows: Vec<Flow> =
         workloads.iter().map(|workload| flow(workload, paths, way)).collect::<Result<_, _>>()?;
     if flows.iter().all(|flow| flow.cross) {
-        let what = "workload: no workload that is measured: add [[workload]]; one with `cross = true` is only in the way";
+        let what = "workload: no workload that is measured: add [[workload]]; one with `cross = true` is only background load";
         return Err(workloads.first().map_or_else(|| Fault::of_file(what), |first| Fault::at(first, what)));
     }
     Ok(flows)
@@ -122,7 +122,7 @@ fn flow(written: &Spanned<Workload>, paths: &[&'static str], way: Way) -> Result
     let index = path.and_then(|name| paths.iter().position(|one| *one == name)).unwrap_or(0);
     let connections = workload.connections.as_ref().map_or(Ok(1), |number| {
         let allowed = (1..=MAX_CONNECTIONS).contains(number.get_ref());
-        let fault = || Fault::at(number, format!("from 1 to {MAX_CONNECTIONS}; more are two workloads"));
+        let fault = || Fault::at(number, format!("from 1 to {MAX_CONNECTIONS}; for more, add a workload"));
         allowed.then_some(*number.get_ref()).ok_or_else(fault)
     })?;
     if workload.kind == Some(Kind::File) && way == Way::Upload {

@@ -12,7 +12,7 @@ fn a_search_that_fails_while_it_tunes_is_told_once_for_each_cause_and_does_not_e
         world.found.push_back(Err(failure(cause)));
     }
     world.run(MINUTE);
-    let line = |cause| format!("network namespaces are not searched, those known stay tuned: {cause}");
+    let line = |cause| format!("network namespaces are not searched; known ones stay tuned: {cause}");
     assert_eq!(told(&world), [line("EMFILE"), line("ENOMEM")]);
     assert!(world.found.is_empty());
     world.goes_on();
@@ -43,7 +43,7 @@ fn namespaces_beyond_the_room_are_told_once() {
         matches!(told[..], [first, second] if first.starts_with("3 ") && second.starts_with("5 ")),
         "{told:?}"
     );
-    assert!(world.log.iter().any(|line| line.ends_with("those known stay tuned: EMFILE")), "{:?}", world.log);
+    assert!(world.log.iter().any(|line| line.ends_with("known ones stay tuned: EMFILE")), "{:?}", world.log);
     world.goes_on();
 }
 
@@ -57,6 +57,17 @@ fn a_search_for_cgroups_that_fails_is_told_once_and_does_not_end_it() {
     let told: Vec<_> = world.log.iter().filter(|line| line.contains("passed on")).collect();
     assert!(matches!(told[..], [one] if one.ends_with("for now: EMFILE")), "{told:?}");
     world.goes_on();
+}
+
+#[test]
+fn a_cgroup_that_was_removed_and_made_again_is_told_and_its_connections_are_swept() {
+    let mut world = World::tuning(grouped("abt"));
+    let remade = vec!["/web".to_owned()];
+    world.found.push_back(Ok(Found { remade, known: BTreeSet::from([0]), ..Found::default() }));
+    world.run(Micros::from_secs(6));
+    assert_eq!(world.did, ["discover abt (send), kernel (receive)", "settle", "sweep"]);
+    let line = "cgroup /web was made again and is tuned";
+    assert!(world.log.iter().any(|told| told == line), "{:?}", world.log);
 }
 
 #[test]

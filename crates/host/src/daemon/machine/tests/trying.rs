@@ -25,22 +25,22 @@ fn work_that_fails_once_is_told_once_and_so_is_its_next_success() {
     for (work, fails, succeeds) in [
         (
             Work::Sample,
-            "connections cannot be sampled, the last shares hold for now: ENOMEM",
+            "connections cannot be sampled; the last shares hold for now: ENOMEM",
             "connections are sampled again",
         ),
         (
             Work::Share,
-            "shares cannot be written, the last ones hold for now: ENOMEM",
+            "shares cannot be written; the last ones hold for now: ENOMEM",
             "shares are written again",
         ),
         (
             Work::Beat,
-            "the heartbeat cannot be renewed, after 5 s without it connections do without shares: ENOMEM",
+            "the heartbeat cannot be renewed; after 5 s without it no share counts: ENOMEM",
             "the heartbeat is renewed again",
         ),
         (
             Work::Grant,
-            "requests cannot be read, buffers stay at the host's maxima for now: ENOMEM",
+            "requests cannot be read; buffers stay at the host's maxima for now: ENOMEM",
             "requests are read again",
         ),
     ] {
@@ -151,7 +151,7 @@ fn a_first_sweep_that_fails_does_not_hold_up_the_start_and_comes_again_soon() {
     world.run(Micros::from_secs(10));
     assert_eq!(world.did.iter().filter(|one| *one == "sweep").count(), 3, "until one succeeds");
     world.run(MINUTE);
-    let fails = "sweeps fail, connections that existed and idle buffers stay as they are for now: ENOMEM";
+    let fails = "sweeps fail; existing connections and idle buffers stay as they are for now: ENOMEM";
     assert_eq!(told(&world), [fails, "sweeps succeed again"]);
     world.feed(Event::Asked(Request::Metrics));
     assert_eq!(world.facts.expect("it answers").counts.refused_sweeps, 2);
