@@ -268,15 +268,6 @@ BW_FN __u64 bw_fit_window_full_rate(struct bw_fit_window *s, const struct bw_fit
 	return bw_fit_window_is_delayed(x) && rtt > s->steady_rtt + s->steady_rtt / 4 ? rate : 0;
 }
 
-/* Ends the start in a queue that others have filled: leaves the window open, from what slow start has. */
-BW_FN void bw_fit_window_leave_to_others(struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 rate)
-{
-	bw_fit_window_set(s, bw_fit_window_first(s, x), x);
-	s->mean_rate = rate;
-	s->hold = BW_FIT_WINDOW_CROWDED_HOLD;
-	bw_fit_window_open(s, x);
-}
-
 BW_FN void bw_fit_window_start(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
 	__u64 rate;
@@ -287,9 +278,7 @@ BW_FN void bw_fit_window_start(struct bw_fit_window *s, const struct bw_fit_wind
 		s->tick = bw_fit_window_tick(x->rtt);
 	}
 	rate = bw_fit_window_full_rate(s, x);
-	if (rate && bw_fit_window_is_others_queue(s, x, rate)) {
-		bw_fit_window_leave_to_others(s, x, rate);
-	} else if (rate) {
+	if (rate && !s->others) {
 		s->capacity = rate;
 		bw_fit_window_enter_follow(s, x, rate);
 		/*
@@ -298,6 +287,12 @@ BW_FN void bw_fit_window_start(struct bw_fit_window *s, const struct bw_fit_wind
 		 */
 		bw_fit_window_set(s, bw_max(s->window, bw_product(rate, s->steady_rtt)), x);
 		s->extra = bw_min(bw_less(s->steady_rtt, x->rtt) * 1024 / x->rtt, BW_FIT_WINDOW_MOST_LONGER);
+	} else if (rate) {
+		/* The path is full of others' packets: a ramp that ends at once leaves the window open. */
+		s->phase = BW_FIT_RAMP;
+		s->crowded = BW_FIT_WINDOW_CROWDED;
+		s->arrived = bw_fit_window_held(x, rate);
+		s->descent_window = 2 * bw_min(x->largest, BW_MOST_BYTES);
 	} else if (bw_fit_window_is_evident(s, x)) {
 		bw_fit_window_begin_ramp(s, x);
 	}
@@ -325,13 +320,17 @@ BW_FN int bw_fit_window_is_slow_train(const struct bw_fit_window *s, const struc
 }
 
 /*
- * In the start: begins the ramp where the sender paces. It puts nothing into the queue before its congestion window is half of C' T,
- * so the ramp may wait until then.
+ * Notes whether the queue is others', in the start and in the ramp; the parts that follow judge it. In the start it also begins the ramp
+ * where the sender paces. Such a sender puts nothing into the queue before its congestion window is half of C' T, so the ramp may wait until
+ * then.
  */
 BW_FN void bw_fit_window_judge_pacing(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
+	if (s->phase == BW_FIT_RAMP)
+		s->others = bw_fit_window_is_queue_beyond(x, s->fastest, 2 * s->window);
 	if (s->phase != BW_FIT_START)
 		return;
+	s->others = bw_fit_window_is_others_queue(s, x, s->start_rate);
 	if (!s->paced && bw_fit_window_is_slow_train(s, x)) {
 		s->capacity = bw_fit_window_least_capacity(s);
 		s->paced = 1;
@@ -373,7 +372,7 @@ BW_FN int bw_fit_window_is_full(struct bw_fit_window *s, const struct bw_fit_win
 	s->arrived = arrived;
 	s->ramp_window = s->window;
 	s->ramp_rounds++;
-	s->crowded = bw_product(s->fastest, bw_less(x->rcv_rtt, x->rtt)) > 2 * s->window ? s->crowded + 1 : 0;
+	s->crowded = s->others ? s->crowded + 1 : 0;
 	bw_fit_window_begin_round(s, x);
 	return s->stuck >= 2 && !s->crowded;
 }

@@ -258,7 +258,7 @@ BW_FN int bw_fit_window_end_round(struct bw_fit_window *s, const struct bw_fit_w
 	if (!rate)
 		return 0;
 	is_futile = bw_fit_window_is_futile(s, rate);
-	s->crowded = bw_fit_window_is_others_queue(s, x, BW_FIT_WINDOW_FEW * rate) ? s->crowded + 1 : 0;
+	s->crowded = (s->crowded + 1) * bw_fit_window_is_others_queue(s, x, BW_FIT_WINDOW_FEW * rate);
 	is_futile |= s->crowded >= BW_FIT_WINDOW_CROWDED;
 	bw_fit_window_note_noise(s, rate);
 	return 1 + is_futile;

@@ -222,6 +222,9 @@ struct bw_fit_window {
 	__u32 is_short;
 	/* Segments that had come out of order before the record was made, modulo 2^32. */
 	__u32 found_out_of_order;
+	/* In the ramp: the queue holds more than two windows. In the start: most of the queue is others'. */
+	__u32 others;
+	__u32 unused;
 };
 
 struct bw_fit_window_sample {
@@ -391,15 +394,28 @@ BW_FN int bw_fit_window_is_sure(const struct bw_fit_window *s)
 }
 
 /*
+ * Returns whether a path of the rate `rate` (bytes per second) holds more than so many bytes in its queue. It is written without a branch
+ * and without bounds, which cost the kernel's verifier much: below 2^40 bytes per second and 2^32 us nothing overflows.
+ */
+BW_FN int bw_fit_window_is_queue_beyond(const struct bw_fit_window_sample *x, __u64 rate, __u64 bytes)
+{
+	/* In units of 1024 bytes per second; 977 is 1,000,000 / 1024. */
+	__u64 units = rate >> 10;
+
+	return units * x->rcv_rtt > units * x->rtt + bytes * 977;
+}
+
+/*
  * Returns whether the queue is somebody else's for the most part: at the rate C', of which trains are sure, it holds more than twice
  * the bytes that the connection has under way at the rate `rate`.
  */
 BW_FN int bw_fit_window_is_others_queue(const struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 rate)
 {
-	return bw_fit_window_is_sure(s) &&
-	       bw_product(s->capacity, bw_less(x->rcv_rtt, x->rtt)) > 2 * bw_product(rate, bw_fit_window_round_trip(x));
+	__u64 under_way = bw_product(rate, bw_fit_window_round_trip(x));
+
+	return bw_fit_window_is_sure(s) & bw_fit_window_is_queue_beyond(x, s->capacity, 2 * under_way);
 }
 
-_Static_assert(sizeof(struct bw_fit_window) == 400, "the Rust twin has 400 bytes");
+_Static_assert(sizeof(struct bw_fit_window) == 408, "the Rust twin has 408 bytes");
 
 #endif

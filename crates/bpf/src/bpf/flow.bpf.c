@@ -33,7 +33,7 @@ static void on_established(struct bpf_sock_ops *ctx, bool initiator)
 	struct bw_flow *f;
 	__u64 cookie, now;
 
-	if (!tp || !is_own(tp) || is_taken(ctx))
+	if (!tp || is_new_of_kernel(tp, initiator) || !is_own(tp) || is_taken(ctx))
 		return;
 	if (is_late() && !is_record_due(tp)) {
 		take(ctx);

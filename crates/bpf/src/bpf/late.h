@@ -96,12 +96,12 @@ static void make_record(struct bpf_sock_ops *ctx, struct tcp_sock *tp)
 	bpf_sock_ops_cb_flags_set(ctx, ctx->bpf_sock_ops_cb_flags | callbacks_at_start());
 }
 
-/* Whether a process still has the connection, so that it may move more data. */
+/* Whether a process still has the connection, so that it may move more data; false for the kernel's own. */
 static bool is_held(const struct sock *sk)
 {
 	__u8 state = sk->__sk_common.skc_state;
 
-	return state == BPF_TCP_ESTABLISHED || (is_connected(state) && sk->sk_socket);
+	return (state == BPF_TCP_ESTABLISHED || (is_connected(state) && sk->sk_socket)) && !is_of_kernel(sk);
 }
 
 /* The fast path's figures of a connection; NULL while it has no record, and none is due. */

@@ -46,6 +46,28 @@ static __u64 inode_of(const struct sock *sk)
 }
 
 /*
+ * Whether the socket is the kernel's own, such as one of its NFS and SMB clients, or a subflow of MPTCP. No process holds
+ * such a socket, so user space could not give its buffers back (release.rs), and it is left to the kernel.
+ *
+ * An incoming connection of an MPTCP listener begins as a socket of the kernel. accept() turns it into an ordinary one if
+ * the peer speaks plain TCP. So the result is final once a connection is accepted.
+ */
+static bool is_of_kernel(const struct sock *sk)
+{
+	const struct socket *socket = sk->sk_socket;
+
+	return BPF_CORE_READ_BITFIELD(sk, sk_kern_sock) || (socket && !socket->file);
+}
+
+/* The same when a connection is established. Of the incoming ones only the subflows of MPTCP are known by then. */
+static bool is_new_of_kernel(const struct tcp_sock *tp, bool initiator)
+{
+	if (initiator)
+		return is_of_kernel(&tp->inet_conn.icsk_inet.sk);
+	return bpf_core_field_exists(tp->is_mptcp) ? tp->is_mptcp : false;
+}
+
+/*
  * Whether this end connected. A SYN counts as one byte in bytes_acked and in no other counter, so the end that connected has
  * one byte more acknowledged or under way than sent. A FIN counts likewise: after one is sent, the result is false.
  */

@@ -6,8 +6,9 @@
  * connections that are older than the programs, or silent. An iterator over the TCP sockets of one namespace visits
  * each socket with its lock held; user space runs it every second or two.
  * - Adoption: a connection of a watched cgroup without a record gets one, and its callbacks, unless it belongs to a
- *   nearer program (nearer.h). A new connection gets its record late (late.h). If it has moved little, the sweep makes
- *   the record once the connection is silent, so that a short connection of a busy server costs no record.
+ *   nearer program (nearer.h) or to the kernel (is_of_kernel()). A new connection gets its record late (late.h). If it
+ *   has moved little, the sweep makes the record once the connection is silent, so that a short connection of a busy
+ *   server costs no record.
  * - Giving back: a connection that has been silent for config.idle, with nothing queued, gets small buffers again. With
  *   its next data they grow by the rules, as those of a new connection.
  * - Presence: the sweep notes in swept_at when it met a connection. A connection that the last sweep of its namespace did
@@ -61,9 +62,10 @@ static bool is_newcomer(const struct bw_swept *count, const struct tcp_sock *tp)
 static struct bw_flow *take_in(struct bw_swept *count, struct sock_common *skc, struct tcp_sock *tp, __u64 cookie,
 			       __u64 now)
 {
+	const struct sock *sk = &tp->inet_conn.icsk_inet.sk;
 	struct bw_flow *f;
 
-	if (!is_connected(skc->skc_state) || was_taken(tp) || !is_watched(&tp->inet_conn.icsk_inet.sk) || !is_own(tp))
+	if (!is_connected(skc->skc_state) || is_of_kernel(sk) || was_taken(tp) || !is_watched(sk) || !is_own(tp))
 		return NULL;
 	if (is_newcomer(count, tp)) {
 		/* A share may have become smaller than its buffers since its last callback. */

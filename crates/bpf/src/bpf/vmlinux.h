@@ -91,6 +91,7 @@ struct sock {
 	unsigned long sk_max_pacing_rate;
 	__u32 sk_pacing_status;
 	unsigned int sk_gso_max_size;
+	__u8 sk_kern_sock : 1;
 	__u8 sk_userlocks : 4;
 	struct socket *sk_socket;
 	struct sock_cgroup_data sk_cgrp_data;
@@ -170,6 +171,7 @@ struct tcp_sock {
 	__u32 rcv_wup;
 	__u32 copied_seq;
 	__u8 scaling_ratio;
+	bool is_mptcp;
 	__u8 bpf_sock_ops_cb_flags;
 };
 

@@ -13,7 +13,7 @@ use crate::support::{Connection, Netns, engine_on, root, wait_for};
 const HOUR: Micros = Micros(3_600_000_000);
 
 /// The same size on both sides.
-fn fixed(size: u64) -> Config {
+pub(crate) fn fixed(size: u64) -> Config {
     let cap = Bytes(4 << 20);
     Config {
         send: SendRule::Fixed,
@@ -26,9 +26,9 @@ fn fixed(size: u64) -> Config {
 }
 
 /// Ways to adopt: by the iterator where the kernel allows it (Linux 6.12), or by user space, as on older kernels.
-const WAYS: [fn(&mut Engine); 2] = [|_| (), Engine::avoid_iterator];
+pub(crate) const WAYS: [fn(&mut Engine); 2] = [|_| (), Engine::avoid_iterator];
 
-fn engine_by(way: fn(&mut Engine), config: &Config, group: &impl AsFd) -> Engine {
+pub(crate) fn engine_by(way: fn(&mut Engine), config: &Config, group: &impl AsFd) -> Engine {
     let mut engine = engine_on(config, group);
     way(&mut engine);
     engine

@@ -5,6 +5,7 @@
 mod adoption;
 mod giving_back;
 mod groups;
+mod kernel_sockets;
 mod late;
 mod leftovers;
 mod nearer;

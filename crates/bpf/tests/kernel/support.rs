@@ -167,7 +167,8 @@ fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
-fn carry(mut from: &TcpStream, mut to: &TcpStream, bytes: usize) {
+/// Sends from one end, all of which the other reads.
+pub(crate) fn carry(mut from: &TcpStream, mut to: &TcpStream, bytes: usize) {
     thread::scope(|scope| {
         let data = vec![7; bytes.min(1 << 20)];
         scope.spawn(move || {

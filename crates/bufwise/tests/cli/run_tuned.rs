@@ -67,8 +67,9 @@ fn root_kernel_changes_nothing_and_says_what_limited_the_connection() {
     assert!((sum - 1.0).abs() < 1e-6);
     assert!(share("send_buffer") > 0.5, "{}", connection["limited_by"]);
     assert!(connection["advice"].as_str().unwrap().contains("--policy abt"), "{}", connection["advice"]);
+    // A machine that takes 8 ms to list its sockets lists them four times: 20 ms may be used at once, then a 250th of the time.
     let buffers = connection["buffers"].as_array().unwrap();
-    assert!(buffers.len() >= 10 && buffers.iter().all(|point| number(point, "/send_buffer_bytes") <= 1e6));
+    assert!(buffers.len() >= 4 && buffers.iter().all(|point| number(point, "/send_buffer_bytes") <= 1e6));
 }
 
 #[test]

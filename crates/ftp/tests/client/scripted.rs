@@ -154,7 +154,11 @@ impl ScriptedSession<'_> {
                 continue;
             }
             match self.shared.script.answers.get(verb) {
-                Some(answer) => out.write_all(answer).ok()?,
+                Some(answer) => {
+                    out.write_all(answer).ok()?;
+                    // REST holds for the next command alone (RFC 3659, section 5.3).
+                    self.offset = if verb == "REST" { self.offset } else { 0 };
+                }
                 None => self.answer(control, verb, argument)?,
             }
             if verb == "QUIT" {
