@@ -1,17 +1,11 @@
 //! Freed memory below a block in use goes back to the system: in a process of its own, whose memory no other test changes.
 #![cfg(target_env = "gnu")]
 
-use std::fs;
+mod memory;
+
 use std::hint::black_box;
 
-const MIB: usize = 1 << 20;
-
-/// Returns the resident memory of this process, bytes.
-fn resident() -> usize {
-    let status = fs::read_to_string("/proc/self/status").expect("a process has a status");
-    let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB"));
-    kib.and_then(|kib| kib.parse::<usize>().ok()).expect("the status has its memory") << 10
-}
+use memory::{MIB, resident};
 
 #[test]
 fn what_is_freed_below_a_block_in_use_is_no_longer_resident() {

@@ -207,7 +207,7 @@ BW_FN int bw_is_burst(const struct bw_fast *g, __u32 received, __u32 advmss)
 	return !g->clamp && bw_is_more_than_little(g, received, advmss);
 }
 
-/* What to do with a receiver's callback for each segment: leave it as it is, switch it on, or switch it off (rest). */
+/* A receiver's callback for each segment stays as it is, is switched on, or is switched off (rest). */
 enum bw_watch { BW_WATCH_AS_BEFORE, BW_WATCH, BW_REST };
 
 /* Called for each measured round trip: counts those with little in a row, and tells what the callback should be. */

@@ -172,6 +172,19 @@ BW_FN void bw_fit_window_fail_trial(struct bw_fit_window *s, const struct bw_fit
 	bw_fit_window_set(s, s->trial_window, x);
 }
 
+/* Leaves the window open for the next hold time. */
+BW_FN void bw_fit_window_open(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
+{
+	s->hold = bw_fit_next_hold(s->hold);
+	s->phase = BW_FIT_OPEN;
+	s->open_until = x->now + s->hold;
+	s->most_under_way = bw_max(s->window, s->descent_window);
+	s->anchor_window = s->window;
+	s->anchor_rate = s->mean_rate;
+	s->window = 0;
+	s->opened++;
+}
+
 /*
  * Judges the step by the mean of R at the present window. If R still follows where the window holds far more than R * T, T
  * tells nothing here: the window is left open.

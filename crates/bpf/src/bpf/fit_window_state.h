@@ -341,19 +341,6 @@ BW_FN void bw_fit_window_begin_trial(struct bw_fit_window *s)
 	bw_fit_window_begin_level(s);
 }
 
-/* Leaves the window open for the next hold time. */
-BW_FN void bw_fit_window_open(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
-{
-	s->hold = bw_fit_next_hold(s->hold);
-	s->phase = BW_FIT_OPEN;
-	s->open_until = x->now + s->hold;
-	s->most_under_way = bw_max(s->window, s->descent_window);
-	s->anchor_window = s->window;
-	s->anchor_rate = s->mean_rate;
-	s->window = 0;
-	s->opened++;
-}
-
 BW_FN void bw_fit_window_enter_follow(struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 rate)
 {
 	s->phase = BW_FIT_FOLLOW;
@@ -393,16 +380,10 @@ BW_FN int bw_fit_window_is_sure(const struct bw_fit_window *s)
 	return s->agreed >= BW_FIT_WINDOW_SURE;
 }
 
-/*
- * Returns whether a path of the rate `rate` (bytes per second) holds more than so many bytes in its queue. It is written without a branch
- * and without bounds, which cost the kernel's verifier much: below 2^40 bytes per second and 2^32 us nothing overflows.
- */
+/* Returns whether a path of the rate `rate` (bytes per second) holds more than so many bytes in its queue. */
 BW_FN int bw_fit_window_is_queue_beyond(const struct bw_fit_window_sample *x, __u64 rate, __u64 bytes)
 {
-	/* In units of 1024 bytes per second; 977 is 1,000,000 / 1024. */
-	__u64 units = rate >> 10;
-
-	return units * x->rcv_rtt > units * x->rtt + bytes * 977;
+	return bw_product(rate, bw_less(x->rcv_rtt, x->rtt)) > bytes;
 }
 
 /*

@@ -64,7 +64,7 @@ static bool is_new_of_kernel(const struct tcp_sock *tp, bool initiator)
 {
 	if (initiator)
 		return is_of_kernel(&tp->inet_conn.icsk_inet.sk);
-	return bpf_core_field_exists(tp->is_mptcp) ? tp->is_mptcp : false;
+	return bpf_core_field_exists(tp->is_mptcp) && tp->is_mptcp;
 }
 
 /*

@@ -28,7 +28,7 @@ pub(crate) struct Explanation {
     pub(super) moving: Option<f64>,
     /// Whether a `bufwise run` tunes it.
     pub(super) tuned_by_run: bool,
-    /// That `bufwise run`.
+    /// The `bufwise run` that tunes it.
     #[serde(skip)]
     pub(super) by_run: Option<ByRun>,
     /// Which buffers were set explicitly; `None` if the socket cannot be reached.

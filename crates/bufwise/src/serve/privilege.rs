@@ -40,7 +40,7 @@ pub(super) fn become_user(user: &User) -> Result<()> {
     Ok(())
 }
 
-/// What the server needs once it listens, with the present names of the files. The rules are made before [`become_user`],
+/// Access that the server needs once it listens, with the present names of the files. The rules are made before [`become_user`],
 /// because the user may not be able to reach the files by name.
 #[derive(Debug)]
 pub(super) struct Needs {

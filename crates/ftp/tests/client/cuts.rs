@@ -112,16 +112,21 @@ fn a_server_that_closes_instead_of_a_transfer_fails_no_other_file() {
     assert_eq!(server.count("USER"), 2, "each file had a session of its own");
 }
 
+/// Puts `up`, to be resumed, and asserts that it is begun anew and arrives whole.
+fn assert_begun_anew(server: &Server) {
+    let mut client = Client::of(server);
+    client.settings.resume = true;
+    let put = client.put_with(&mut client.worker(), "up", &pattern(SIZE)).unwrap();
+    assert_eq!(put.resumed_from, 0);
+    assert!(server.stored("up").unwrap() == pattern(SIZE));
+}
+
 #[test]
 fn an_upload_is_begun_anew_where_the_half_of_it_may_not_be_read() {
     let answers = [("RETR", b"550 not yours\r\n".to_vec())].into();
     let server = Server::start(Script { answers, ..Script::default() });
     server.store(".up.bufwise-part", &pattern(SIZE)[..100_000]);
-    let mut client = Client::of(&server);
-    client.settings.resume = true;
-    let put = client.put_with(&mut client.worker(), "up", &pattern(SIZE)).unwrap();
-    assert_eq!(put.resumed_from, 0);
-    assert!(server.stored("up").unwrap() == pattern(SIZE));
+    assert_begun_anew(&server);
 }
 
 #[test]
@@ -188,11 +193,7 @@ fn an_upload_cut_at_any_byte_is_resumed_and_appears_whole() {
 fn half_an_upload_of_another_file_is_begun_anew() {
     let server = Server::start(Script::default());
     server.store(".up.bufwise-part", &pattern(SIZE + 1)[1..100_000]);
-    let mut client = Client::of(&server);
-    client.settings.resume = true;
-    let put = client.put_with(&mut client.worker(), "up", &pattern(SIZE)).unwrap();
-    assert_eq!(put.resumed_from, 0);
-    assert!(server.stored("up").unwrap() == pattern(SIZE));
+    assert_begun_anew(&server);
 }
 
 #[test]

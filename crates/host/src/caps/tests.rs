@@ -340,11 +340,15 @@ fn a_devices_bound_is_only_lowered_and_keeps_its_name_in_the_journal() {
     assert!(wanted.concerns(setting) && !wanted.concerns(Setting::TcpRmem) && !rmem(1)[0].concerns(setting));
 }
 
-/// Moves the calling thread into a network namespace with the devices `bw0` and `bw1`, which ends with the thread.
-fn enter_namespace_with_devices() {
-    nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
-    let link = ["link", "add", "bw0", "type", "veth", "peer", "name", "bw1"];
-    assert!(std::process::Command::new("ip").args(link).status().unwrap().success());
+/// Runs `work` in a thread of its own, in a network namespace with the devices `bw0` and `bw1`, which ends with the thread.
+fn in_namespace_with_devices(work: impl FnOnce() + Send + 'static) {
+    let thread = std::thread::spawn(|| {
+        nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
+        let link = ["link", "add", "bw0", "type", "veth", "peer", "name", "bw1"];
+        assert!(std::process::Command::new("ip").args(link).status().unwrap().success());
+        work();
+    });
+    thread.join().unwrap();
 }
 
 #[test]
@@ -353,7 +357,6 @@ fn root_what_devices_take_follows_one_owner_and_never_exceeds_what_another_relie
         return;
     }
     let work = || {
-        enter_namespace_with_devices();
         let journals = tempfile::tempdir().unwrap();
         let caps = Caps::with_journals(journals.path());
         let taken = || {
@@ -385,7 +388,7 @@ fn root_what_devices_take_follows_one_owner_and_never_exceeds_what_another_relie
         maxima.bound_devices(4_096).unwrap();
         is(65_536);
     };
-    std::thread::spawn(work).join().unwrap();
+    in_namespace_with_devices(work);
 }
 
 #[test]
@@ -417,7 +420,6 @@ fn root_a_device_that_refuses_leaves_the_others_bounded_and_is_named() {
         return;
     }
     let work = || {
-        enter_namespace_with_devices();
         let settings = Settings::open(Path::new("/proc/sys")).unwrap();
         let change = |open: Open, size: u64| {
             let current = open.read().unwrap();
@@ -435,7 +437,7 @@ fn root_a_device_that_refuses_leaves_the_others_bounded_and_is_named() {
         assert!(refused.unwrap().to_string().starts_with(&named), "{named}");
         assert_eq!(all[1].read().unwrap().to_string(), "4096 4096");
     };
-    std::thread::spawn(work).join().unwrap();
+    in_namespace_with_devices(work);
 }
 
 #[test]
@@ -444,7 +446,6 @@ fn root_a_device_that_refuses_its_original_keeps_no_other_from_being_put_back() 
         return;
     }
     let work = || {
-        enter_namespace_with_devices();
         let journals = tempfile::tempdir().unwrap();
         let caps = Caps::with_journals(journals.path());
         let devices = Settings::open(&caps.settings).unwrap().devices().unwrap();
@@ -467,7 +468,7 @@ fn root_a_device_that_refuses_its_original_keeps_no_other_from_being_put_back() 
             assert_eq!(fs::read_to_string(&journal).unwrap(), entries[0], "the next start tries it again");
         }
     };
-    std::thread::spawn(work).join().unwrap();
+    in_namespace_with_devices(work);
 }
 
 #[test]
