@@ -44,7 +44,9 @@ kernels-short: deps ## Some of them on 6.1 and the newest: load, tune, give back
 	@scripts/install-packages $(VM)
 	@CARGO=$(CARGO) scripts/kernels --short
 
-lint: ## Check formatting and lints
+lint: ## Check formatting and lints, those of shell scripts, too
+	@scripts/install-packages shellcheck
+	git grep -lE '^#!.*(bash|/sh)$$' | xargs shellcheck --severity=warning
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 

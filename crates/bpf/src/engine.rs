@@ -46,9 +46,9 @@ const NO_LIMIT: u64 = u64::MAX;
 pub struct Shares {
     /// Memory that any connection's send buffer may hold; `None`: no bound.
     pub level: Option<Bytes>,
-    /// The same for connections that were found after [`Self::newest_at`] or have sent less than 32 KB; `None`: as all others.
+    /// The same for connections that have begun after [`Self::newest_at`] or have sent less than 32 KB; `None`: as all others.
     pub newcomer: Option<Bytes>,
-    /// Time at which the newest connection that has begun to send was found ([`FlowState::opened_at`]).
+    /// The latest [`FlowState::began_at`] of the connections that have sent.
     pub newest_at: Micros,
     /// Largest receive window of any connection (payload); `None`: no bound.
     pub window: Option<Bytes>,

@@ -82,6 +82,9 @@ pub struct FlowState {
     pub may_send: bool,
     /// Time at which it was established, on the clock of [`crate::now`].
     pub opened_at: Micros,
+    /// Time at which it began as a sender: when its record was made, or with the first new data acknowledged after five
+    /// seconds without any.
+    pub began_at: Micros,
     /// Time of its last sample.
     pub seen_at: Micros,
     /// The last sample, on which policies decide.
@@ -157,6 +160,7 @@ impl FlowState {
             closed: Self::is_over(flow),
             may_send: matches!(flow.state, ESTABLISHED | CLOSE_WAIT),
             opened_at: Micros(flow.opened_at),
+            began_at: Micros(flow.began_at),
             seen_at: Micros(flow.sampled_at),
             sample: sample(flow),
             bytes_sent: Bytes(flow.bytes_sent),

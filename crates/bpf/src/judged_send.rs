@@ -301,21 +301,37 @@ fn a_start_is_paced_only_where_its_next_window_does_not_fit_into_the_share() {
 fn until_it_has_sent_32_kb_a_connection_has_a_newcomers_share() {
     let all = bw_control { send_level: 60_000, newcomer_level: 20_000, newest_at: 7, ..control() };
     let share = |bytes_acked| {
-        let mut flow = bw_flow { opened_at: 7, bytes_acked, ..sender() };
+        let mut flow = bw_flow { began_at: 7, bytes_acked, ..sender() };
         rules::decide_send(&config(SendRule::Abt, ReceiveRule::Kernel), &all, None, &mut flow, false).share
     };
     assert_eq!([0, 32_767, 32_768].map(share), [10_000, 10_000, 30_000]);
 }
 
+/// Until user space has seen it send again, others have its share.
+#[test]
+fn a_sender_begins_anew_after_five_seconds_without_new_data_acknowledged() {
+    const OPENED: u64 = 1_000_000;
+    let began_at = |acknowledged: &[u64]| {
+        let mut flow = bw_flow { opened_at: OPENED, began_at: OPENED, ..sender() };
+        acknowledged.iter().for_each(|at| rules::note_rtt(&mut flow, *at));
+        flow.began_at
+    };
+    assert_eq!(began_at(&[]), OPENED);
+    assert_eq!(began_at(&[1_050_000, 6_049_999, 11_049_998]), OPENED);
+    assert_eq!(began_at(&[1_050_000, 6_050_000, 6_100_000]), 6_050_000);
+    assert_eq!(began_at(&[6_000_000, 6_050_000]), 6_000_000, "after it was opened");
+    assert_eq!(began_at(&[990_000]), OPENED, "times may be read in another order");
+}
+
 /// It has such a share until a sample has seen it; an order for it counts at once.
 #[test]
 fn a_connection_that_is_newer_than_the_last_samples_newest_has_a_newcomers_share() {
-    let share = |order, newcomer_level, opened_at| {
+    let share = |order, newcomer_level, began_at| {
         let all = bw_control { send_level: 60_000, newcomer_level, newest_at: 7, ..control() };
-        let mut flow = bw_flow { opened_at, ..sender() };
+        let mut flow = bw_flow { began_at, ..sender() };
         rules::decide_send(&config(SendRule::Abt, ReceiveRule::Kernel), &all, order, &mut flow, false).share
     };
-    assert_eq!([7, 8].map(|opened_at| share(None, 20_000, opened_at)), [30_000, 10_000]);
+    assert_eq!([7, 8].map(|began_at| share(None, 20_000, began_at)), [30_000, 10_000]);
     let told = |newcomer| {
         let shares = Shares { level: Some(Bytes(60_000)), newcomer, ..Shares::default() };
         share(None, shares.control().newcomer_level, 8)

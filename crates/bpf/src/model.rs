@@ -75,7 +75,7 @@ impl Model {
     fn take(&mut self, sample: &Sample, now: Micros) {
         let (flow, mss) = (&mut self.flow, sample.mss_or_default());
         if sample.bytes_acked.0 != flow.bytes_acked {
-            flow.rtt_at = now.0;
+            rules::note_rtt(flow, now.0);
         }
         flow.sampled_at = now.0;
         flow.samples += 1;

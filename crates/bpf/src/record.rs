@@ -8,6 +8,7 @@ use bufwise_units::CongestionControl;
 
 use crate::abi::bw_flow;
 use crate::flow::{CLOSED, number_of};
+use crate::rules;
 
 /// Bytes that a writer fills at once on most devices, whatever its limit (`GSO_LEGACY_MAX_SIZE`).
 const LAST_BUFFER: u32 = 65_536;
@@ -27,6 +28,7 @@ pub(crate) fn adopted(one: &Connection, netns: u64, locks: u32, at: u64) -> bw_f
         family,
         state: one.info.state.into(),
         opened_at: at,
+        began_at: at,
         active_at: at,
         rcv_wscale: one.info.rcv_wscale().into(),
         inode: one.inode.into(),
@@ -53,7 +55,7 @@ pub(crate) fn adopted(one: &Connection, netns: u64, locks: u32, at: u64) -> bw_f
 pub(crate) fn note(flow: &mut bw_flow, one: &Connection, at: u64) {
     let (info, mem) = (&one.info, &one.mem);
     if info.bytes_acked != flow.bytes_acked {
-        flow.rtt_at = at;
+        rules::note_rtt(flow, at);
     }
     flow.sampled_at = at;
     flow.swept_at = at;

@@ -65,6 +65,7 @@ unsafe extern "C" {
     ) -> u64;
     #[cfg(feature = "model")]
     fn bufwise_next_window(config: *const bw_config, flow: *const bw_flow, now: u64) -> u64;
+    fn bufwise_note_rtt(flow: *mut bw_flow, now: u64);
     fn bufwise_room_doublings(room: *const bw_room, now: u64) -> u32;
     fn bufwise_room_news(flow: *const bw_flow) -> u32;
     fn bufwise_room_learn(room: *mut bw_room, flow: *mut bw_flow, news: u32, now: u64);
@@ -188,6 +189,12 @@ pub(crate) fn decide_window(
 pub(crate) fn next_window(config: &bw_config, flow: &bw_flow, now: u64) -> u64 {
     // SAFETY: the structures are those of flow.h and outlive the call; C only reads them.
     unsafe { bufwise_next_window(config, flow, now) }
+}
+
+/// Notes that a round-trip time of a sender was measured at `now` (microseconds). After a rest it begins anew.
+pub(crate) fn note_rtt(flow: &mut bw_flow, now: u64) {
+    // SAFETY: the structure is that of flow.h and outlives the call; C keeps no pointer.
+    unsafe { bufwise_note_rtt(flow, now) }
 }
 
 /// Returns how often the steps of a new connection's ramp are doubled; `now` in microseconds.

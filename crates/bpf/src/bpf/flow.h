@@ -22,7 +22,7 @@
 #include "sobas.h"
 
 /* Version of the layout. Raise it when a field of bw_flow moves: programs left behind may be of another version. */
-#define BW_LAYOUT 19
+#define BW_LAYOUT 20
 
 /* Configuration, constant once the programs are loaded. */
 struct bw_config {
@@ -85,8 +85,8 @@ struct bw_control {
 	/* Memory that every connection may hold in its send buffer; BW_NO_LIMIT: no bound. */
 	__u64 send_level;
 	/*
-	 * The same for newcomers, if that is less. A newcomer has sent little (bw_limit_of()), or its record was made after
-	 * newest_at (us): when the newest connection that has begun to send got its record.
+	 * The same for newcomers, if that is less. A newcomer has sent little (bw_limit_of()), or has begun after newest_at
+	 * (us): the latest began_at of the connections that user space has seen sending.
 	 */
 	__u64 newcomer_level;
 	__u64 newest_at;
@@ -146,8 +146,12 @@ struct bw_flow {
 	__u32 family;
 	/* TCP state as the kernel numbers it. */
 	__u32 state;
-	/* When the record was made, and when the connection was last sampled. */
+	/*
+	 * When the record was made; when the connection began as a sender, which it does anew after BW_SENDER_RESTS; when it was
+	 * last sampled.
+	 */
 	__u64 opened_at;
+	__u64 began_at;
 	__u64 sampled_at;
 	/* Payload so far. */
 	__u64 bytes_acked;
@@ -284,7 +288,7 @@ struct bw_request {
 	__u32 unused;
 };
 
-_Static_assert(sizeof(struct bw_flow) == 1664, "the Rust twin has 1664 bytes");
+_Static_assert(sizeof(struct bw_flow) == 1672, "the Rust twin has 1672 bytes");
 _Static_assert(sizeof(struct bw_config) == 112, "the Rust twin has 112 bytes");
 _Static_assert(sizeof(struct bw_control) == 72, "the Rust twin has 72 bytes");
 _Static_assert(sizeof(struct bw_order) == 16, "the Rust twin has 16 bytes");

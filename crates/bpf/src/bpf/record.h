@@ -117,6 +117,7 @@ static struct bw_flow *remember(__u64 cookie, struct tcp_sock *tp, __u64 now)
 	count_turnover();
 	note_addresses(f, &sk->__sk_common);
 	f->opened_at = now;
+	f->began_at = now;
 	f->active_at = now;
 	f->state = sk->__sk_common.skc_state;
 	f->rcv_wscale = BPF_CORE_READ_BITFIELD(tp, rx_opt.rcv_wscale);

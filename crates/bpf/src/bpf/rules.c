@@ -69,6 +69,11 @@ __u64 bufwise_decide_window(const struct bw_config *config, const struct bw_cont
 	return bw_shared_window(all, flow, bw_decide_window(config, flow, now), stale);
 }
 
+void bufwise_note_rtt(struct bw_flow *flow, __u64 now)
+{
+	bw_note_rtt(flow, now);
+}
+
 __u32 bufwise_room_doublings(const struct bw_room *room, __u64 now)
 {
 	return bw_room_doublings(room, now);

@@ -113,6 +113,20 @@ BW_FN __u64 bw_bound_of(const volatile struct bw_config *c, struct bw_flow *f)
 	return f->congestion_control == BW_CC_OTHER ? bw_max(bound, c->usual_send) : bound;
 }
 
+/* A sender without an acknowledgement of new data for this time (us) begins anew with the next one. */
+#define BW_SENDER_RESTS 5000000
+
+/*
+ * Notes that a round-trip time was measured at `now` (us), which takes an acknowledgement of new data. User space gives the
+ * share of a sender at rest to others; until it has seen that the sender sends again, the sender has a newcomer's.
+ */
+BW_FN void bw_note_rtt(struct bw_flow *f, __u64 now)
+{
+	if (bw_less(now, bw_max(f->rtt_at, f->opened_at)) >= BW_SENDER_RESTS)
+		f->began_at = now;
+	f->rtt_at = now;
+}
+
 /* A connection with this much payload acknowledged is no newcomer any more: the shares count it by then. */
 #define BW_NEWCOMER_BYTES 32768
 
@@ -121,7 +135,7 @@ BW_FN __u64 bw_limit_of(const volatile struct bw_control *all, const struct bw_o
 {
 	if (order)
 		return order->limit;
-	if (f->opened_at > all->newest_at || f->bytes_acked < BW_NEWCOMER_BYTES)
+	if (f->began_at > all->newest_at || f->bytes_acked < BW_NEWCOMER_BYTES)
 		return bw_min(all->newcomer_level, all->send_level);
 	return all->send_level;
 }

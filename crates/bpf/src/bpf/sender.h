@@ -130,7 +130,7 @@ static void sample_sender(struct bpf_sock_ops *ctx, struct tcp_sock *tp, struct 
 		return;
 	}
 	sample(f, tp, now);
-	f->rtt_at = now;
+	bw_note_rtt(f, now);
 	settle(f, &tp->inet_conn.icsk_inet.sk);
 	if (config.send_rule == BW_SEND_FIT)
 		observe_fit(f, cookie, now);

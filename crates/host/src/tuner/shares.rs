@@ -21,8 +21,6 @@
 //! for fourfold growth. Neither holds with less than [`FLOOR`] for each connection.
 //! Beside few others, the connections that wait or rest with a newcomer's bound, and one that opens meanwhile, hold at most
 //! another tenth of the budget if all begin at once, unless that is less than [`LEAST`] for each.
-//! Not kept: under ABT, EQ and `fit` a connection at rest that has sent more than 32 KB finds the bound of the busy ones
-//! when it begins, because the programs in the kernel cannot distinguish it from those.
 //!
 //! If a share limits a sender, the kernel's side paces it, so that the share is kept (`bpf/socket.h`). A writer may
 //! always fill one buffer (`tcp_sendmsg()`), whose size follows the shares (`at_once.rs`): a budget with less than
@@ -82,8 +80,6 @@ const GROWING: (u64, u64) = (1, 12);
 /// The least bound of a newcomer because of others that may begin, too: an initial window, and the smallest buffer that a
 /// writer fills at once.
 const LEAST: Bytes = Bytes(INITIAL_WINDOW.0 + at_once::LEAST);
-/// A connection that has sent less than this has a newcomer's bound (`BW_NEWCOMER_BYTES` in `bpf/rules.h`).
-const NEWCOMER_BYTES: Bytes = Bytes(32_768);
 
 /// The result of a round.
 pub(super) struct Round {
@@ -234,7 +230,7 @@ impl ShareBook {
         let is_beside_few = level.is_some() && !self.policy.is_published() && all.len() <= FEW;
         let shares = Shares {
             level,
-            newcomer: is_beside_few.then(|| self.part_of_one_more(&flows, self.may_begin(all, now))),
+            newcomer: is_beside_few.then(|| self.part_of_one_more(&flows, Self::may_begin(all, now))),
             newest_at: newest_that_has_begun(all),
             window: None,
             pressure: self.is_pressed(held),
@@ -252,17 +248,13 @@ impl ShareBook {
     }
 
     /// Counts the connections without a demand that find a newcomer's bound when they begin: those that wait, and those at
-    /// rest that have sent little, or under SABT any amount. Zero beside more than [`FEW`]: the bound would last too long.
-    fn may_begin(&self, all: &[FlowState], now: Micros) -> u64 {
+    /// rest. Zero beside more than [`FEW`]: the bound would last too long.
+    fn may_begin(all: &[FlowState], now: Micros) -> u64 {
         if all.len() > FEW {
             return 0;
         }
-        let is_sabt = self.policy == PolicyKind::Sabt;
         let waits = |flow: &FlowState| !has_begun(flow) && !is_about_to_begin(flow, now);
-        let has_sent_little = |flow: &FlowState| flow.sample.bytes_acked < NEWCOMER_BYTES;
-        let counts = |flow: &&FlowState| {
-            is_ours(flow) && (waits(flow) || rests(flow, now) && (is_sabt || has_sent_little(flow)))
-        };
+        let counts = |flow: &&FlowState| is_ours(flow) && (waits(flow) || rests(flow, now));
         all.iter().filter(counts).count() as u64
     }
 
@@ -311,7 +303,7 @@ impl ShareBook {
             let of_each = flows.iter().zip(claims).zip(limits);
             (of_each.map(|((flow, claim), limit)| (flow.cookie, claim.order(limit))).collect(), soon)
         };
-        let level = self.part_of_one_more(&senders, self.may_begin(all, now));
+        let level = self.part_of_one_more(&senders, Self::may_begin(all, now));
         // With its last order a connection at rest would begin with memory that others have by now.
         let was_ordered =
             |flow: &&FlowState| is_ours(flow) && rests(flow, now) && self.orders.has(flow.cookie);
@@ -386,9 +378,10 @@ fn is_about_to_begin(flow: &FlowState, now: Micros) -> bool {
     !has_begun(flow) && now.since(flow.opened_at) < ABOUT_TO_BEGIN
 }
 
-/// Returns when the newest connection that has begun to send was found. All newer connections have a newcomer's bound.
+/// Returns when the newest connection that has begun to send began. All newer connections, and those that begin anew after
+/// a rest, have a newcomer's bound.
 fn newest_that_has_begun(flows: &[FlowState]) -> Micros {
-    flows.iter().filter(|flow| has_begun(flow)).map(|flow| flow.opened_at).max().unwrap_or_default()
+    flows.iter().filter(|flow| has_begun(flow)).map(|flow| flow.began_at).max().unwrap_or_default()
 }
 
 /// Returns whether the application may still send, and bufwise sizes the buffer.

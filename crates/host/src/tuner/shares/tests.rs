@@ -20,6 +20,7 @@ pub(crate) fn flow(cookie: u64, net_target: u64) -> FlowState {
         closed: false,
         may_send: true,
         opened_at: Micros::ZERO,
+        began_at: Micros::ZERO,
         seen_at: Micros::ZERO,
         sample: Sample::default(),
         bytes_sent: Bytes::ZERO,
@@ -53,7 +54,7 @@ fn abt_bounds_the_large_and_meets_the_small() {
     let mut book = ShareBook::new(PolicyKind::Abt, Bytes(375_000), Bytes::ZERO);
     let flows = [flow(1, 10_000), flow(2, 100_000), flow(3, 400_000)];
     let round = book.round(&flows, Bytes(100_000), NOW);
-    let newest_at = flows[0].opened_at;
+    let newest_at = flows[0].began_at;
     let (level, newcomer) = (Some(Bytes(140_000)), Some(Bytes(75_000)));
     assert_eq!(round.shares, Shares { level, newcomer, newest_at, window: None, pressure: false });
     assert!(round.orders.is_empty());
@@ -248,7 +249,7 @@ fn sabt_as_published_orders_whole_packets_and_knows_no_pressure() {
 fn newcomers_beside_few_find_the_part_of_one_more() {
     let budget = Bytes(1_000_000);
     let round = |policy, number: u64, queued: u64| {
-        let one = |cookie| FlowState { opened_at: Micros(cookie), ..flow(cookie, 1_000_000) };
+        let one = |cookie| FlowState { began_at: Micros(cookie), ..flow(cookie, 1_000_000) };
         let mut flows: Vec<FlowState> = (1..=number).map(one).collect();
         flows.iter_mut().for_each(|flow| flow.sample.send_queued = Bytes(queued));
         ShareBook::new(policy, budget, Bytes::ZERO).round(&flows, Bytes::ZERO, NOW).shares
@@ -268,8 +269,8 @@ fn newcomers_beside_few_find_the_part_of_one_more() {
 fn a_connection_that_waits_has_a_part_for_a_second_and_always_a_newcomers_bound() {
     let mut book = ShareBook::new(PolicyKind::Abt, Bytes(2 << 20), Bytes::ZERO);
     let opened = Micros(2);
-    let busy = |cookie| FlowState { opened_at: Micros(1), ..flow(cookie, 40_000) };
-    let waiting = |cookie| FlowState { opened_at: opened, ..flow(cookie, 0) };
+    let busy = |cookie| FlowState { opened_at: Micros(1), began_at: Micros(1), ..flow(cookie, 40_000) };
+    let waiting = |cookie| FlowState { opened_at: opened, began_at: opened, ..flow(cookie, 0) };
     let mut flows: Vec<FlowState> = (0..10).map(busy).chain((10..20).map(waiting)).collect();
     flows[..10].iter_mut().for_each(|flow| flow.sample.send_queued = Bytes(80_000));
     let mut at = |now| book.round(&flows, Bytes::ZERO, now).shares;
@@ -494,19 +495,20 @@ proptest! {
     ) {
         let now = NOW + LATELY;
         let sends = |target: &u64| {
-            let mut flow = FlowState { opened_at: Micros(1), seen_at: now, ..flow(1, *target) };
+            let mut flow = FlowState { began_at: Micros(1), seen_at: now, ..flow(1, *target) };
             flow.sample.send_queued = Bytes(1);
             flow
         };
         let mut rests = flow(2, 60_000);
-        rests.sample.bytes_acked = Bytes(20_000);
-        let waits = FlowState { opened_at: Micros(2), seen_at: now, ..flow(3, 0) };
+        rests.sample.bytes_acked = Bytes(1_000_000);
+        let waits = FlowState { opened_at: Micros(2), began_at: Micros(2), seen_at: now, ..flow(3, 0) };
         let mut flows: Vec<FlowState> = busy.iter().map(sends).collect();
         flows.extend(vec![rests; resting]);
         flows.extend(vec![waits; waiting]);
         let mut book = ShareBook::new(PolicyKind::Abt, Bytes(budget), Bytes::ZERO);
         let shares = book.round(&flows, Bytes::ZERO, now).shares;
         let (level, newcomer) = (shares.level.unwrap(), shares.newcomer.unwrap());
+        prop_assert!(shares.newest_at < now, "what begins now has a newcomer's bound");
         prop_assert!(newcomer >= LEAST);
         let of_busy = busy.iter().map(|target| Bytes(target * OVERHEAD * GROWTH).min(level));
         let begun = newcomer.min(level).times((waiting + resting) as u64 + 1);
