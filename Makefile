@@ -46,7 +46,7 @@ kernels-short: deps ## Some of them on 6.1 and the newest: load, tune, give back
 
 lint: ## Check formatting and lints, those of shell scripts, too
 	@scripts/install-packages shellcheck
-	git grep -lE '^#!.*(bash|/sh)$$' | xargs shellcheck --severity=warning
+	git grep -lE '^#!.*(bash|/sh)$$' | xargs shellcheck --severity=error
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 
