@@ -11,7 +11,7 @@ use bufwise_lab::check::{self, CheckReport};
 use bufwise_lab::document::{self, Ask};
 use bufwise_lab::experiments::{
     Experiment, ExperimentResult, Options, Reported, SAMPLES, Samples, Shard, catalogue, file_name, finished,
-    other_form, run,
+    forget_runs, other_form, run,
 };
 use clap::Args;
 
@@ -120,10 +120,11 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "TIME")]
     budget: Option<Budget>,
     /// Write the result of each experiment into ID.json (of a part: ID-K-of-N.json) in this directory, and one run of each method
-    /// over time into samples/ID.json; surveys continue from what they find there
+    /// over time into samples/ID.json. Single runs are kept in ID/ until then; surveys continue from what they find there
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Skip experiments whose whole results, in the same form, are in --out DIR already; these count as if measured now
+    /// Skip experiments whose whole results, in the same form, are in --out DIR already, and continue those that were stopped; what
+    /// is there counts as if measured now
     #[arg(long, requires = "out")]
     resume: bool,
     /// Write everything into this file; - for standard output
@@ -144,7 +145,8 @@ impl RunArgs {
             }
         }
         let program = std::env::current_exe().context("cannot find this program's own file")?;
-        let options = Options { program, quick: self.quick, repeat: self.repeat, out: self.out.clone() };
+        let Self { quick, repeat, out, resume, .. } = &self;
+        let options = Options { program, quick: *quick, repeat: *repeat, out: out.clone(), resume: *resume };
         self.refuse_other_form(&experiments, &options)?;
         let mut results = if self.resume { self.finished(&mut experiments, &options)? } else { Vec::new() };
         let seconds = |experiment: &Experiment| experiment.seconds(self.quick, self.repeat);
@@ -167,13 +169,20 @@ impl RunArgs {
                 continue;
             }
             bar.begins(seconds(experiment));
-            let mut result = run(experiment, &options, |line| bar.line(line))
-                .map_err(|error| Failure::new(error.exit_status(), error))?;
+            let mut result = run(experiment, &options, |line| bar.line(line)).map_err(|error| {
+                let goes_on = match (&self.out, experiment.survey) {
+                    (None, _) => "",
+                    (Some(_), true) => "; the same command goes on from here",
+                    (Some(_), false) => "; the same command with --resume goes on from here",
+                };
+                Failure::new(error.exit_status(), format!("{error}{goes_on}"))
+            })?;
             result.ran.iter_mut().for_each(|ran| ran.emulator.clone_from(&emulator));
             result.shard = self.shard;
             result.cases_in_all = self.shard.and_then(|_| cases.get(experiment.id).copied());
             result.file = files.get(experiment.id).cloned();
             bar.above(|| self.tell(&result))?;
+            forget_runs(experiment, &options)?;
             results.push(result);
         }
         drop(bar);

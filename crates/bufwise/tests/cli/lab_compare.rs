@@ -63,7 +63,7 @@ fn shortened(id: &str, case: &str, methods: &[&'static str], amount: Amount) -> 
 
 fn measured(experiment: &Experiment, out: &Path) -> ExperimentResult {
     let program = PathBuf::from(env!("CARGO_BIN_EXE_bufwise"));
-    let options = Options { program, quick: true, repeat: None, out: Some(out.to_owned()) };
+    let options = Options { program, quick: true, repeat: None, out: Some(out.to_owned()), resume: false };
     bufwise_lab::experiments::run(experiment, &options, |_| ()).unwrap()
 }
 

@@ -321,9 +321,11 @@ fn root_documents_take_the_round_trips_that_their_window_says() {
 #[test]
 fn root_an_interrupted_experiment_leaves_nothing() {
     let Some(_alone) = root() else { return };
-    let mut child = command(&["lab", "run", "drs-fig4", "--quick"])
+    let out = tempfile::tempdir().unwrap();
+    let told = tempfile::NamedTempFile::new().unwrap();
+    let mut child = command(&["lab", "run", "drs-fig4", "--quick", "--out", out.path().to_str().unwrap()])
         .stdout(Stdio::null())
-        .stderr(Stdio::null())
+        .stderr(told.reopen().unwrap())
         .spawn()
         .unwrap();
     // The emulator is judged before.
@@ -334,6 +336,8 @@ fn root_an_interrupted_experiment_leaves_nothing() {
     assert_eq!(child.wait().unwrap().code(), Some(128 + 2));
     assert!(processes("198.18.0.2").is_empty());
     assert_eq!(groups(), [""; 0]);
+    let told = fs::read_to_string(told.path()).unwrap();
+    assert!(told.ends_with("; the same command with --resume goes on from here\n"), "{told}");
 }
 
 /// Returns one small cell of the grid for two seconds, with the kernel and with the engine's default policies.
@@ -354,7 +358,8 @@ fn root_a_cell_of_the_grid_is_measured_once_and_kept() {
     let Some(_alone) = root() else { return };
     let out = tempfile::tempdir().unwrap();
     let program = PathBuf::from(env!("CARGO_BIN_EXE_bufwise"));
-    let options = Options { program, quick: true, repeat: None, out: Some(out.path().to_owned()) };
+    let options =
+        Options { program, quick: true, repeat: None, out: Some(out.path().to_owned()), resume: false };
     let grid = tiny_grid();
     let measure = || {
         let mut made = 0;

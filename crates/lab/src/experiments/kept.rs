@@ -1,12 +1,13 @@
 //! Finds on disk what an earlier call has measured, so that the next call continues where it stopped.
 //!
-//! A survey keeps each finished run, in one file per case. Any other experiment keeps only its whole result. Runs and results
-//! are used again only if the kernel, the paths, the quantities, the commands and the settings are the same.
+//! Each finished run is kept, in one file per case. A survey's stay. Those of any other experiment are removed once its whole
+//! result is written, and are used again only if the caller asks for it. Runs and results are used again only if the kernel,
+//! the paths, the quantities, the commands and the settings are the same.
 //!
 //! The short form (`--quick`) and the whole form of an experiment have the same file names, so a directory can hold its results
 //! in one form only ([`other_form`]).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,6 +18,7 @@ use thiserror::Error;
 
 use super::machine::available;
 use super::model::{Experiment, Quantity};
+use super::over_time::OverTime;
 use super::result::{CaseResult, ExperimentResult, MethodResult};
 use super::runner::Options;
 use super::settings::kernel_release;
@@ -31,7 +33,7 @@ pub struct KeptError {
     source: io::Error,
 }
 
-/// The finished runs of one survey, in one form.
+/// The finished runs of one experiment, in one form.
 #[derive(Debug)]
 pub(super) struct Kept {
     directory: PathBuf,
@@ -50,12 +52,15 @@ struct File {
     #[serde(default)]
     quantities: Vec<Quantity>,
     case: CaseResult,
+    /// Of each method that has one: the number of a run, and that run over time.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    over_time: BTreeMap<String, (usize, OverTime)>,
 }
 
 impl File {
     /// Returns how many valid runs each method needed, and gives `case` the runs of its methods; `None`: the file is of
     /// another case, or its runs lack a quantity.
-    fn give(self, case: &mut CaseResult, quantities: &[Quantity]) -> Option<u32> {
+    fn give(mut self, case: &mut CaseResult, quantities: &[Quantity]) -> Option<u32> {
         let has = |quantity| self.quantities.is_empty() || self.quantities.contains(quantity);
         if !(self.case.is_of(case) && quantities.iter().all(has)) {
             return None;
@@ -63,6 +68,12 @@ impl File {
         for method in &mut case.methods {
             if let Some(before) = self.case.methods.iter().find(|before| before.runs_as(method)) {
                 method.runs.clone_from(&before.runs);
+                let over_time = self.over_time.remove(&method.name);
+                if let Some((number, over_time)) = over_time
+                    && let Some(run) = method.runs.get_mut(number)
+                {
+                    run.over_time = Some(over_time);
+                }
             }
         }
         Some(self.case.needed)
@@ -70,7 +81,7 @@ impl File {
 }
 
 impl Kept {
-    /// Uses a directory of the survey's own inside `out`.
+    /// Uses a directory of the experiment's own inside `out`.
     pub(super) fn in_directory(out: &Path, experiment: &Experiment, quick: bool) -> Self {
         Self { directory: out.join(experiment.id), quick, quantities: experiment.quantities.clone() }
     }
@@ -103,6 +114,21 @@ impl Kept {
         Ok(case.methods.iter().any(|method| !method.runs.is_empty()).then_some(kernel))
     }
 
+    /// Removes the runs of `cases`.
+    pub(super) fn forget(&self, cases: &[CaseResult]) -> Result<(), KeptError> {
+        let absent = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
+        for path in cases.iter().map(|case| self.file(case)) {
+            if let Err(source) = fs::remove_file(&path)
+                && !absent(&source)
+            {
+                return Err(KeptError { operation: "remove", path, source });
+            }
+        }
+        // Another part (shard) may have runs there.
+        let _keeps_what_is_not_empty = fs::remove_dir(&self.directory);
+        Ok(())
+    }
+
     /// Writes the runs of `case`.
     pub(super) fn keep(&self, case: &CaseResult) -> Result<(), KeptError> {
         let path = self.file(case);
@@ -113,6 +139,14 @@ impl Kept {
             quick: Some(self.quick),
             quantities: self.quantities.clone(),
             case: case.clone(),
+            over_time: case
+                .methods
+                .iter()
+                .filter_map(|method| {
+                    let (number, over_time) = method.over_time()?;
+                    Some((method.name.clone(), (number, over_time.clone())))
+                })
+                .collect(),
         };
         let text = serde_json::to_vec_pretty(&file).map_err(|error| failed(error.into()))?;
         // Renaming replaces the file as a whole: the process may be killed at any moment.
@@ -149,6 +183,16 @@ pub fn finished(
     let Some(mut found) = found.filter(|found| found.covers(&wanted)) else { return Ok(None) };
     found.conclude(experiment);
     Ok(Some(found))
+}
+
+/// Removes the single runs that were kept of an experiment whose whole result is written. Those of a survey stay.
+///
+/// # Errors
+/// [`KeptError`] when a file cannot be removed.
+pub fn forget_runs(experiment: &Experiment, options: &Options) -> Result<(), KeptError> {
+    let Some(out) = options.out.as_ref().filter(|_| !experiment.survey) else { return Ok(()) };
+    let cases = ExperimentResult::new(experiment, options.quick, options.repeat, None).cases;
+    Kept::in_directory(out, experiment, options.quick).forget(&cases)
 }
 
 /// Returns a survey's result from the runs that this machine or another one has kept in `out`, without the cases that have no
@@ -234,7 +278,8 @@ mod tests {
     use super::*;
 
     fn options(out: &Path, quick: bool) -> Options {
-        Options { program: PathBuf::from("bufwise"), quick, repeat: None, out: Some(out.to_owned()) }
+        let program = PathBuf::from("bufwise");
+        Options { program, quick, repeat: None, out: Some(out.to_owned()), resume: false }
     }
 
     #[test]
@@ -317,7 +362,7 @@ mod tests {
         let out = tempfile::tempdir().unwrap();
         let options = |repeat| {
             let (program, out) = (PathBuf::from("bufwise"), Some(out.path().to_owned()));
-            Options { program, quick: false, repeat: Some(repeat), out }
+            Options { program, quick: false, repeat: Some(repeat), out, resume: true }
         };
         let experiment = experiment();
         let shard: Shard = "1/2".parse().unwrap();

@@ -381,13 +381,13 @@ impl MethodResult {
     pub(super) fn keep_one_over_time(&mut self, quantity: Option<Quantity>) {
         let value = |run: &RunResult| quantity.and_then(|quantity| run.values.get(&quantity).copied());
         let any_valid = self.valid_runs() > 0;
-        let counts = |run: &RunResult| run.over_time.is_some() && (run.valid || !any_valid);
+        let counts = |run: &RunResult| run.valid || !any_valid;
         let middle = median(self.runs.iter().filter(|run| counts(run)).filter_map(value).collect());
         let distance = |run: &RunResult| match (value(run), middle) {
             (Some(value), Some(middle)) => (value - middle).abs(),
             _ => f64::INFINITY,
         };
-        let runs = self.runs.iter().enumerate().filter(|(_, run)| counts(run));
+        let runs = self.runs.iter().enumerate().filter(|(_, run)| counts(run) && run.over_time.is_some());
         let nearest = runs.min_by(|one, other| distance(one.1).total_cmp(&distance(other.1)));
         let nearest = nearest.map(|(number, _)| number);
         for (number, run) in self.runs.iter_mut().enumerate() {

@@ -74,8 +74,10 @@ pub struct Options {
     pub quick: bool,
     /// Repetitions of every run; `None`: the experiment's own number.
     pub repeat: Option<u32>,
-    /// Directory in which a survey keeps its finished runs; `None`: they are not kept.
+    /// Directory in which finished runs are kept; `None`: they are not kept.
     pub out: Option<PathBuf>,
+    /// Whether to go on from kept runs; a survey always does.
+    pub resume: bool,
 }
 
 /// Runs one experiment; `progress` gets a line before each run.

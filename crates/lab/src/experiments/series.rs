@@ -8,7 +8,8 @@ use super::runner::{ExperimentError, Options};
 /// Most attempts at a run that is invalid.
 const ATTEMPTS: u32 = 3;
 
-/// Makes every run of `experiment` that is not kept yet, by calling `once`; its last argument counts the attempts.
+/// Makes every run of `experiment` that is not kept yet, by calling `once`; its last argument counts the attempts. Only a survey,
+/// or a call that resumes, goes on from kept runs.
 ///
 /// A survey leaves out methods whose congestion control is not among `available`. Every experiment leaves out cases whose web
 /// server is not among them.
@@ -19,9 +20,11 @@ pub(super) fn measure(
     mut once: impl FnMut(&Case, &Method, u32) -> Result<RunResult, ExperimentError>,
     mut progress: impl FnMut(&str),
 ) -> Result<ExperimentResult, ExperimentError> {
-    let kept = options.out.as_ref().filter(|_| experiment.survey);
-    let kept = kept.map(|out| Kept::in_directory(out, experiment, options.quick));
+    let kept = options.out.as_ref().map(|out| Kept::in_directory(out, experiment, options.quick));
     let mut result = ExperimentResult::new(experiment, options.quick, options.repeat, Some(available));
+    if let Some(kept) = kept.as_ref().filter(|_| !experiment.survey && !options.resume) {
+        kept.forget(&result.cases)?;
+    }
     for left_out in &result.left_out {
         progress(&format!("{}: left out: {left_out}", experiment.id));
     }
@@ -38,13 +41,14 @@ pub(super) fn measure(
                 let Some(of_method) = of_case.methods.iter_mut().find(|one| one.name == method.name) else {
                     continue;
                 };
-                if experiment.survey && of_method.valid_runs() >= round {
+                if of_method.valid_runs() >= round {
                     continue;
                 }
                 let (id, case_name, name) = (experiment.id, &case.name, method.name);
                 progress(&format!("{id}: {case_name}, {name}, {round} of {repeat}"));
                 of_method.runs.push(until_valid(|attempts| once(case, &method, attempts))?);
                 if let Some(kept) = &kept {
+                    of_method.keep_one_over_time(first);
                     kept.keep(of_case)?;
                 }
             }
@@ -73,8 +77,9 @@ mod tests {
     use std::collections::BTreeMap;
     use std::path::{Path, PathBuf};
 
-    use super::super::kept::unfinished;
+    use super::super::kept::{forget_runs, unfinished};
     use super::super::model::{Quantity, Setup};
+    use super::super::over_time::OverTime;
     use super::*;
     use crate::commands::CommandError;
 
@@ -91,7 +96,7 @@ mod tests {
 
     fn options(out: Option<&Path>) -> Options {
         let out = out.map(Path::to_path_buf);
-        Options { program: PathBuf::from("bufwise"), quick: false, repeat: Some(2), out }
+        Options { program: PathBuf::from("bufwise"), quick: false, repeat: Some(2), out, resume: false }
     }
 
     fn names(names: &[&str]) -> Vec<String> {
@@ -106,6 +111,16 @@ mod tests {
 
     /// Runs until `until` runs were made; returns their names, and whether the series was completed.
     fn runs(survey: &Experiment, out: &Path, until: usize) -> (Vec<String>, bool) {
+        let (made, done) = measured(survey, &options(Some(out)), until);
+        (made, done.is_some())
+    }
+
+    /// Runs until `until` runs were made; returns their names, and the result of a series that was completed.
+    fn measured(
+        survey: &Experiment,
+        options: &Options,
+        until: usize,
+    ) -> (Vec<String>, Option<ExperimentResult>) {
         let mut made = Vec::new();
         let once = |case: &Case, method: &Method, attempts| {
             if made.len() == until {
@@ -113,9 +128,10 @@ mod tests {
                 return Err(ExperimentError::Run { id: survey.id, method: method.name, source });
             }
             made.push(format!("{}: {}", case.name, method.name));
-            Ok(one(true, attempts))
+            let over_time = (!survey.survey).then(OverTime::default);
+            Ok(RunResult { over_time, ..one(true, attempts) })
         };
-        let done = measure(survey, &options(Some(out)), &names(&["cubic", "bbr"]), once, |_| {}).is_ok();
+        let done = measure(survey, options, &names(&["cubic", "bbr"]), once, |_| {}).ok();
         (made, done)
     }
 
@@ -135,6 +151,32 @@ mod tests {
         }
         assert_eq!(made, whole);
         assert_eq!(runs(&survey, out.path(), usize::MAX), (Vec::new(), true));
+    }
+
+    #[test]
+    fn another_experiment_goes_on_if_asked_and_leaves_no_single_runs() {
+        let experiment = Experiment { survey: false, ..survey() };
+        let out = tempfile::tempdir().unwrap();
+        let mut options = options(Some(out.path()));
+        let mut until = |resume, until| {
+            options.resume = resume;
+            let (made, result) = measured(&experiment, &options, until);
+            (made.len(), result)
+        };
+        assert_eq!(until(true, 7).0, 7);
+        assert_eq!(until(true, 2).0, 2, "the eighth and ninth of twelve");
+        assert_eq!(until(false, 4).0, 4, "from the first again");
+        assert_eq!(until(false, 5).0, 5, "from the first again");
+        let (made, result) = until(true, usize::MAX);
+        let result = result.unwrap();
+        assert_eq!((made, result.cases.len()), (7, 2));
+        let methods = result.cases.iter().flat_map(|case| &case.methods);
+        assert!(methods.clone().all(|method| method.runs.len() == 2 && method.over_time().is_some()));
+        assert_eq!(methods.count(), 6);
+        let left = || out.path().read_dir().unwrap().count();
+        assert_eq!(left(), 1, "until the whole result is written");
+        forget_runs(&experiment, &options).unwrap();
+        assert_eq!(left(), 0);
     }
 
     #[test]
