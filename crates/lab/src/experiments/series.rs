@@ -47,13 +47,12 @@ pub(super) fn measure(
                 let (id, case_name, name) = (experiment.id, &case.name, method.name);
                 progress(&format!("{id}: {case_name}, {name}, {round} of {repeat}"));
                 of_method.runs.push(until_valid(|attempts| once(case, &method, attempts))?);
+                of_method.keep_one_over_time(first);
                 if let Some(kept) = &kept {
-                    of_method.keep_one_over_time(first);
                     kept.keep(of_case)?;
                 }
             }
         }
-        of_case.methods.iter_mut().for_each(|method| method.keep_one_over_time(first));
     }
     result.conclude(experiment);
     Ok(result)
