@@ -51,7 +51,7 @@ pub(crate) enum SweptState {
 }
 
 /// `BW_LAYOUT`: the version of the structures.
-pub(crate) const LAYOUT: u32 = 20;
+pub(crate) const LAYOUT: u32 = 21;
 
 const _: () = assert!(size_of::<bw_flow>() == 1672);
 const _: () = assert!(size_of::<bw_config>() == 112);

@@ -49,6 +49,32 @@ impl Group {
         Ok(Self { directory, path: path.to_owned() })
     }
 
+    /// Returns a path as in `/proc/PID/cgroup`, also of a group that is named by its path below the mount.
+    #[must_use]
+    pub fn path_in_hierarchy(path: &Path) -> PathBuf {
+        mount::place().map_or_else(|| path.to_owned(), |mount| below_root(path, Path::new(&mount)))
+    }
+
+    /// Returns the groups that are not inside another one. Programs see the connections of the groups below theirs as
+    /// well; a program that is called twice for a new connection takes it for another bufwise's, and leaves it alone.
+    #[must_use]
+    pub fn outermost(groups: Vec<Self>) -> Vec<Self> {
+        let mut kept: Vec<Self> = Vec::new();
+        for group in groups {
+            if !kept.iter().any(|other| other.holds(&group)) {
+                kept.retain(|other| !group.holds(other));
+                kept.push(group);
+            }
+        }
+        kept
+    }
+
+    /// Returns whether the other group is this one or inside it.
+    fn holds(&self, other: &Self) -> bool {
+        let place = |group: &Self| fs::read_link(itself(&group.directory)).ok();
+        place(self).zip(place(other)).is_some_and(|(own, other)| other.starts_with(own))
+    }
+
     /// Visits every group, each after the groups below it, except those nested more than 64 deep. Few are open at a
     /// time, however many there are.
     ///
@@ -156,6 +182,11 @@ impl AsFd for Group {
     }
 }
 
+/// Returns the path below the root of the hierarchy; paths outside the mount are such paths already.
+fn below_root(path: &Path, mount: &Path) -> PathBuf {
+    path.strip_prefix(mount).map_or_else(|_| path.to_owned(), |rest| Path::new("/").join(rest))
+}
+
 fn add_processes(group: &Path, depth: usize, all: &mut Vec<i32>) -> io::Result<()> {
     let listed = present(fs::read_to_string(group.join("cgroup.procs")))?.unwrap_or_default();
     // Processes of other process namespaces are listed as 0.
@@ -233,6 +264,34 @@ mod tests {
         let failed = |errno: Errno| present::<()>(Err(errno.into()));
         assert!([Errno::ENOENT, Errno::ENODEV, Errno::EOPNOTSUPP].map(failed).iter().all(Result::is_ok));
         assert!([Errno::EMFILE, Errno::ENFILE, Errno::ENOMEM].map(failed).iter().all(Result::is_err));
+    }
+
+    #[test]
+    fn groups_inside_another_are_left_to_that_one() {
+        let scratch = Scratch::new("outermost");
+        fs::create_dir_all(scratch.0.join("a/b")).unwrap();
+        fs::create_dir(scratch.0.join("ab")).unwrap();
+        let outermost = |names: &[&str]| {
+            let group = |name: &&str| Group {
+                directory: File::open(scratch.0.join(name)).unwrap(),
+                path: PathBuf::from(name),
+            };
+            let kept = Group::outermost(names.iter().map(group).collect());
+            kept.iter().map(|group| group.path().to_owned()).collect::<Vec<_>>()
+        };
+        let paths = |names: &[&str]| names.iter().map(PathBuf::from).collect::<Vec<_>>();
+        assert_eq!(outermost(&["a/b", "ab", "a", "a/b"]), paths(&["ab", "a"]));
+        assert_eq!(outermost(&["a", "a/b", "a"]), paths(&["a"]), "each once");
+        assert_eq!(outermost(&["a/b", "ab"]), paths(&["a/b", "ab"]));
+    }
+
+    #[test]
+    fn a_path_below_the_mount_is_one_below_the_root() {
+        let below = |path: &str| below_root(Path::new(path), Path::new("/sys/fs/cgroup"));
+        assert_eq!(below("/sys/fs/cgroup/system.slice/a.service"), Path::new("/system.slice/a.service"));
+        assert_eq!(below("/sys/fs/cgroup"), Path::new("/"));
+        assert_eq!(below("/sys/fs/cgroup2"), Path::new("/sys/fs/cgroup2"));
+        assert_eq!(below("system.slice"), Path::new("system.slice"));
     }
 
     #[test]

@@ -384,6 +384,37 @@ fn on_a_path_of_microseconds_the_window_has_room_for_what_comes_in_a_millisecond
     assert!(window <= 4 * 5 * 65_536, "{window}");
 }
 
+/// A receiver that sends nothing keeps the handshake's round trip as `min_rtt`. After 10 s the route changes for good, to a round
+/// trip of 80 ms. DRS learns that after a whole period of five minutes, also where `fit` has left a near path to it. On longer
+/// paths `fit` keeps the shortest round trip.
+#[test]
+fn drs_learns_a_round_trip_that_has_become_longer_for_good() {
+    let learnt = |rule, near: u32, seconds: u64| {
+        let config = config(SendRule::Kernel, rule);
+        let mut flow = bw_flow { min_rtt: near, mss: 1_448, rcv_wscale: 10, ..bw_flow::default() };
+        rules::begin(&config, &mut flow);
+        for now in (1..=seconds).map(|second| second * 1_000_000) {
+            flow.rcv_rtt = if now <= 10_000_000 { near } else { 80_000 };
+            (flow.sampled_at, flow.segs_in) = (now, flow.segs_in + 70);
+            flow.bytes_received += 70 * MSS;
+            rules::decide_window(&config, &control(), &mut flow, now, false);
+        }
+        (config, flow)
+    };
+    let rtt = |rule, near, seconds| learnt(rule, near, seconds).1.drs.own_rtt;
+    use ReceiveRule::{Drs, Fit};
+    assert_eq!([899, 900].map(|seconds| rtt(Drs, 20_000, seconds)), [20_000, 80_000]);
+    assert_eq!([899, 900].map(|seconds| rtt(Fit, 500, seconds)), [500, 80_000]);
+    assert_eq!(rtt(Fit, 20_000, 900), 20_000);
+    // Up to 17/8 of the shortest it may be a queue.
+    assert_eq!([37_647, 37_648].map(|near| rtt(Drs, near, 900)), [80_000, 37_648]);
+    // A shorter one counts at once.
+    let (config, mut flow) = learnt(Drs, 20_000, 900);
+    flow.rcv_rtt = 30_000;
+    rules::decide_window(&config, &control(), &mut flow, 901_000_000, false);
+    assert_eq!(flow.drs.own_rtt, 30_000);
+}
+
 #[test]
 fn the_fixed_rule_offers_its_size() {
     let mut config = config(SendRule::Kernel, ReceiveRule::Fixed);

@@ -530,4 +530,22 @@ fn the_pace_is_the_lower_of_the_shares_and_of_fits_roof() {
     assert_eq!(decided(0, 30_001, 30_000), share);
     assert_eq!(decided(99, 30_001, 30_000), 99);
     assert_eq!(decided(u64::from(share) + 1, 30_001, 30_000), share);
+    // A rate of 34 Gbit/s, the highest that programs can set, is no bound: the path may carry more.
+    let highest = u64::from(u32::MAX - 1);
+    assert_eq!((decided(highest, 30_000, 30_000), decided(highest - 1, 30_000, 30_000)), (0, u32::MAX - 2));
+    assert_eq!((decided(0, 1 << 40, 1 << 39), decided(99, 1 << 40, 1 << 39)), (0, 99));
+}
+
+/// 34 Gbit/s times 2 ms are 8.6 MB: the send buffer would hold the sender to 43 Gbit/s.
+#[test]
+fn a_roof_that_cannot_be_set_bounds_no_send_buffer() {
+    let payload = |roof| {
+        let mut flow = bw_flow { min_rtt: 2_000, srtt: 2_000, cwnd: 10_000, ..sender() };
+        flow.bound = bw_bound { began_at: 9_999_999, memory: 100_000_000, ..steady() };
+        (flow.fit.roof, flow.abt.net_target) = (roof, 20_000_000);
+        decide(SendRule::Abt, &control(), &mut flow)
+    };
+    let highest = u64::from(u32::MAX - 1);
+    assert_eq!(payload(highest), 20_000_000);
+    assert!(payload(highest - 1) < 11_000_000);
 }

@@ -322,3 +322,45 @@ fn a_connection_that_is_left_alone_is_not_tried_again_while_its_application_send
     let limited = Sample { app_limited: 1, ..sample(100, 80) };
     assert_eq!([after(state(0), &limited).phase, after(state(1), &sample(100, 80)).phase], [OPEN; 2]);
 }
+
+/// Without privilege samples are taken while a path is interrupted, too, when segments are sent again. The queue was there
+/// before. A rate of 0 would stand for one that is not known, and the roof would rise from two segments per round trip by steps
+/// that do not grow.
+#[test]
+fn a_path_that_delivers_nothing_leaves_the_roof_as_it_is() {
+    let began = NOW - 300_000;
+    let roof_and_known = |delivered| {
+        let state = bw_fit {
+            phase: FOLLOW,
+            roof: RATE,
+            capacity: RATE,
+            known: RATE,
+            queued_since: began,
+            round_at: began,
+            window_at: began,
+            ..bw_fit::default()
+        };
+        let state = after(state, &Sample { srtt: 60_000, retransmitted: 1, ..sample(100, delivered) });
+        (state.roof, state.known)
+    };
+    assert_eq!(roof_and_known(0), (RATE, RATE));
+    // 30 segments in 0.3 s are a tenth of the roof.
+    assert_eq!(roof_and_known(30), (RATE / 10 - RATE / 80, RATE / 10));
+}
+
+/// An application changes to BBR, and back. The roof of before tells nothing then: the rate is measured for 2 s first.
+#[test]
+fn where_the_rule_applies_again_the_roof_begins_with_the_delivered_rate() {
+    let began = NOW - RTT;
+    let (phase, roof, capacity) = (FOLLOW, RATE, RATE);
+    let mut state =
+        bw_fit { phase, roof, capacity, step: 16, round_at: began, window_at: began, ..bw_fit::default() };
+    assert_eq!(observe(&mut state, &Sample { paces_itself: 1, ..sample(100, 40) }), 0);
+    let roofs: Vec<u64> = (1..=22_u32)
+        .map(|round| {
+            let later = sample(100, 40 + 100 * round);
+            observe(&mut state, &Sample { now: NOW + 100_000 * u64::from(round), ..later })
+        })
+        .collect();
+    assert_eq!(roofs, [vec![0; 21], vec![RATE]].concat());
+}

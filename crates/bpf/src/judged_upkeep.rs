@@ -148,6 +148,9 @@ fn a_receive_buffer_is_given_back_that_is_larger_than_what_stays() {
     };
     assert_eq!((given(131_074, 0), given(131_075, 0)), (0, 65_537));
     assert_eq!(given(u32::MAX, 1 << 40), 1 << 30, "the largest option");
+    let behind_a_hole =
+        bw_flow { rcvbuf: 1 << 20, set_rcvbuf: 1 << 20, receive_queued: 1, ..bw_flow::default() };
+    assert_eq!((given(1 << 20, 0), rules::give_back_receive(&config, &behind_a_hole, 0, false)), (65_537, 0));
 }
 
 // ---- The fast path ----

@@ -20,13 +20,17 @@ const FSCONFIG_CMD_CREATE: c_uint = 6;
 /// # Errors
 /// The kernel's error if cgroup v2 is not mounted and cannot be mounted.
 pub fn hierarchy() -> io::Result<OwnedFd> {
-    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-    let place = mounts.lines().find_map(place_of_cgroup2);
-    match place.map(fs::File::open) {
+    match place().map(fs::File::open) {
         // Another mount may cover it.
         Some(Ok(directory)) if is_cgroup2(&directory) => Ok(directory.into()),
         _ => mount_privately(c"cgroup2"),
     }
+}
+
+/// Returns where the hierarchy is mounted; `None` if it is not.
+pub(crate) fn place() -> Option<String> {
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    mounts.lines().find_map(place_of_cgroup2)
 }
 
 fn is_cgroup2(directory: &fs::File) -> bool {

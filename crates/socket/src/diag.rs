@@ -107,8 +107,9 @@ impl State {
 pub struct CongestionControl([u8; 16]);
 
 impl CongestionControl {
-    /// Cuts longer names to 15 bytes, as the kernel does.
-    fn named(name: &str) -> Self {
+    /// Returns the congestion control with that name. It cuts longer names to 15 bytes, as the kernel does.
+    #[must_use]
+    pub fn named(name: &str) -> Self {
         let mut bytes = [0; 16];
         bytes[..15].iter_mut().zip(name.bytes()).for_each(|(into, byte)| *into = byte);
         Self(bytes)

@@ -55,7 +55,8 @@ impl Wakeful {
     }
 }
 
-/// Threads that keep this process's processors busy, until it is dropped. Every other thread goes before them.
+/// Threads that keep this process's processors busy, until it is dropped. Every other thread of its cgroup goes before them; where
+/// the kernel divides processor time between cgroups (controller `cpu`), they use the share of this one.
 #[derive(Debug)]
 struct Busy {
     over: Arc<AtomicBool>,

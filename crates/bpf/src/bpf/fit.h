@@ -152,6 +152,9 @@ BW_FN void bw_fit_descend(struct bw_fit *s, const struct bw_fit_sample *x, __u64
 	/* Half of the queue's share of T: a round takes two round trips, so the whole queue drains in one round. */
 	__u64 share = bw_min(queue * 1024 / (2 * rtt) + 1024 / BW_FIT_DOWN, 1024 / BW_FIT_LARGEST_DOWN);
 
+	/* A path that delivers nothing is interrupted. It shows no rate, and 0 would stand for a rate that is not known. */
+	if (!delivered)
+		return;
 	s->in_vain = bw_fit_is_in_vain(s, x, queue, before, delivered) ? s->in_vain + 1 : 0;
 	s->confirmed |= queue > bw_fit_jitter(x->min_rtt);
 	s->queue = queue;
@@ -422,13 +425,13 @@ BW_FN void bw_fit_rest(struct bw_fit *s, const struct bw_fit_sample *x)
 
 /*
  * Returns the payload (bytes) that the send buffer should hold at most: 5/4 of the roof times the round-trip time, and
- * BW_FIT_SLACK. BW_NO_LIMIT: there is no roof.
+ * BW_FIT_SLACK. BW_NO_LIMIT: no roof bounds the rate.
  */
 BW_FN __u64 bw_fit_buffer(const struct bw_fit *s, __u64 srtt)
 {
 	__u64 window = bw_product(s->roof, srtt);
 
-	return s->roof ? window + window / 4 + BW_FIT_SLACK : BW_NO_LIMIT;
+	return bw_fit_bounds(s) ? window + window / 4 + BW_FIT_SLACK : BW_NO_LIMIT;
 }
 
 /* Whether the rule needs a sample per acknowledgement: in the phases Start and Ramp. */
@@ -460,6 +463,11 @@ BW_FN void bw_fit_watch(struct bw_fit *s, const struct bw_fit_sample *x)
 BW_FN __u32 bw_fit_observe(struct bw_fit *s, const struct bw_fit_sample *x)
 {
 	if (bw_fit_leaves(x)) {
+		/* If the rule applies again, as after a change to BBR and back, the phase Open measures the rate first. */
+		if (s->phase == BW_FIT_FOLLOW) {
+			s->phase = BW_FIT_OPEN;
+			s->round_at = 0;
+		}
 		s->roof = 0;
 		return 0;
 	}

@@ -160,7 +160,10 @@
  * Open.
  */
 #define BW_FIT_BEGUN (64 << 10)
-/* The highest roof (bytes per second): SO_MAX_PACING_RATE has 32 bits here, and all ones mean no bound. */
+/*
+ * The highest roof (bytes per second): SO_MAX_PACING_RATE has 32 bits here, and all ones mean no bound. A roof of this height
+ * is not set, because the path may carry more.
+ */
 #define BW_FIT_HIGHEST ((1ULL << 32) - 2)
 
 enum bw_fit_phase {
@@ -339,6 +342,12 @@ BW_FN void bw_fit_begin_floor(struct bw_fit *s)
 BW_FN __u64 bw_fit_rate(const struct bw_fit_sample *x, __u32 segments, __u64 time)
 {
 	return bw_rate(segments * bw_segment(x->mss), time);
+}
+
+/* Whether there is a roof that bounds the rate. */
+BW_FN int bw_fit_bounds(const struct bw_fit *s)
+{
+	return s->roof && s->roof < BW_FIT_HIGHEST;
 }
 
 /* Sets the roof, within two segments per round trip and BW_FIT_HIGHEST. */

@@ -22,7 +22,7 @@
 #include "sobas.h"
 
 /* Version of the layout. Raise it when a field of bw_flow moves: programs left behind may be of another version. */
-#define BW_LAYOUT 20
+#define BW_LAYOUT 21
 
 /* Configuration, constant once the programs are loaded. */
 struct bw_config {
@@ -263,7 +263,8 @@ struct bw_flow {
 	__u64 active_at;
 	/* Bits of the groups that name the connection's program; with BW_KNOWN if the program is known (match.h). */
 	__u32 program_groups;
-	__u32 unused;
+	/* Number of the present period of bw_take_rtt(); 0: none yet. */
+	__u32 rtt_period;
 };
 
 /* Connections counted by one sweep of a namespace. */

@@ -30,6 +30,8 @@
  * than it holds while the reader waits for a processor.
  */
 #define BW_DRS_SHORTEST 1000
+/* Length (us) of a period in which the round-trip time has to be longer before the former one is forgotten: as tcp_min_rtt_wlen. */
+#define BW_RTT_PERIOD 300000000ULL
 /* First receive buffer, bytes of memory; under SOBAS and fit the buffer doubles once the window exceeds 1/4 of it. */
 #define BW_FIRST_RCVBUF (1 << 20)
 #define BW_RCVBUF_FILLED 4
@@ -275,15 +277,18 @@ BW_FN int bw_is_fit_timing(const volatile struct bw_config *c, const struct bw_f
  * share does not limit the rate if it is at or above ABT's target. While the rate still grows, it does not limit the rate
  * either if it has room for all that the congestion window lets under way until the next sample: paced, CUBIC would leave
  * slow start later and overflow the queue (hystart_update()). Under pressure buffers shrink below their shares for a
- * while. The rate does not, or the path would stand idle for memory that this connection does not hold.
+ * while. The rate does not, or the path would stand idle for memory that this connection does not hold. Programs cannot
+ * set a rate above BW_FIT_HIGHEST, so a rate that reaches it is not set.
  */
 BW_FN __u32 bw_decide_pace(const struct bw_flow *f, __u64 share)
 {
-	__u64 roof = f->fit.roof, window = (__u64)f->cwnd * f->mss, pace;
+	__u64 roof = bw_fit_bounds(&f->fit) ? f->fit.roof : 0, window = (__u64)f->cwnd * f->mss, pace;
 
 	if (share >= f->abt.net_target)
 		return roof;
 	pace = bw_pace(share, f->last_buffer, f->srtt, f->mss);
+	if (pace >= BW_FIT_HIGHEST)
+		return roof;
 	if (bw_bound_grows(&f->bound) && bw_product(pace, f->srtt) >= window * BW_WINDOW_GROWTH)
 		return roof;
 	return roof && roof < pace ? roof : pace;
@@ -311,12 +316,37 @@ BW_FN __u64 bw_shorter(__u64 a, __u64 b)
 	return !a || (b && b < a) ? b : a;
 }
 
-/* The path's round-trip time without a queue (us): the shortest so far, at first the handshake's; 0: not known. */
+/* The path's round-trip time without a queue (us): the shortest of bw_take_rtt(), at first the handshake's; 0: not known. */
 BW_FN __u64 bw_unloaded_rtt(const struct bw_flow *f)
 {
-	__u64 rtt = f->min_rtt == ~0U ? 0 : f->min_rtt;
+	if (f->drs.own_rtt)
+		return f->drs.own_rtt;
+	return f->min_rtt == ~0U ? 0 : f->min_rtt;
+}
 
-	return bw_shorter(rtt, f->drs.own_rtt);
+/*
+ * Returns the sample's shortest round-trip time (us) for DRS; 0: not known. The kernel forgets an old min_rtt only when it measures
+ * another one, which it never does while a connection only receives. So an old one does not count.
+ *
+ * Where DRS decides, the shortest round-trip time so far is forgotten if every sample of a whole period was longer than 17/8 of it:
+ * the route has changed for good. DRS would otherwise measure for ever what arrives in a small part of a round trip. fit finds such a
+ * path by leaving its window open (fit_window.h).
+ */
+BW_FN __u64 bw_take_rtt(const volatile struct bw_config *c, struct bw_flow *f, __u64 now)
+{
+	int is_old = bw_less(now, bw_max(f->rtt_at, f->opened_at)) > BW_RTT_PERIOD;
+	int is_drs = c->receive_rule == BW_RECEIVE_DRS || f->drs.own_rtt < BW_FIT_SHORTEST;
+	__u64 rtt = bw_shorter(f->rcv_rtt, is_old || f->min_rtt == ~0U ? 0 : f->min_rtt);
+	__u32 period = now / BW_RTT_PERIOD + 1;
+
+	if (period != f->rtt_period) {
+		if (is_drs && (__u64)f->drs.period_rtt * BW_DRS_QUEUED_DENOMINATOR > f->drs.own_rtt * BW_DRS_QUEUED)
+			f->drs.own_rtt = f->drs.period_rtt;
+		f->drs.period_rtt = 0;
+		f->rtt_period = period;
+	}
+	f->drs.period_rtt = bw_shorter(f->drs.period_rtt, rtt);
+	return rtt;
 }
 
 /* Counts arrivals; once per sample, before the receive rules. */
@@ -358,7 +388,7 @@ BW_FN __u64 bw_decide_drs(const volatile struct bw_config *c, struct bw_flow *f,
 		.received = f->arrivals.total,
 		.mss = bw_max(f->rcv_mss, f->mss),
 		/* The handshake's round-trip time stands in until the receiver has its own. */
-		.rcv_rtt = bw_shorter(f->rcv_rtt, bw_unloaded_rtt(f)),
+		.rcv_rtt = bw_take_rtt(c, f, now),
 		.scale = f->rcv_wscale,
 	};
 	__u64 rtt;

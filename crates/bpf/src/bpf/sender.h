@@ -70,7 +70,7 @@ __noinline __u32 send_rate(__u64 cookie)
 
 	if (!f)
 		return 0;
-	return f->owned & BW_SEND_LOCK ? f->fit.roof : bw_decide_pace(f, f->share);
+	return bw_decide_pace(f, f->owned & BW_SEND_LOCK ? BW_NO_LIMIT : f->share);
 }
 
 /* Gives fit a sample of what was delivered by `at` (us), as bw_observe_fit() in rules.h; returns the roof (bytes/s), 0: none. */

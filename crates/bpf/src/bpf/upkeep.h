@@ -195,7 +195,8 @@ BW_FN __u32 bw_give_back_send(const volatile struct bw_config *c, const struct b
 
 /*
  * The SO_RCVBUF to leave to a silent connection; 0: leave the buffer unchanged. in_use: memory for the window on offer.
- * unread: there are unread data. cap: the largest value that can be set; a larger one would be cut below the window.
+ * unread: there are unread data. cap: the largest value that can be set; a larger one would be cut below the window. Data
+ * behind a hole also hold memory, and the kernel would drop them from a buffer without room for them.
  */
 BW_FN __u32 bw_give_back_receive(const volatile struct bw_config *c, const struct bw_flow *f, __u64 in_use,
 				 int unread, __u64 cap)
@@ -204,7 +205,7 @@ BW_FN __u32 bw_give_back_receive(const volatile struct bw_config *c, const struc
 
 	if (c->observe_only || c->receive_rule == BW_RECEIVE_KERNEL || c->receive_rule == BW_RECEIVE_FIXED)
 		return 0;
-	if ((f->owned | f->given_back) & BW_RECEIVE_LOCK || !f->set_rcvbuf || unread)
+	if ((f->owned | f->given_back) & BW_RECEIVE_LOCK || !f->set_rcvbuf || unread || f->receive_queued)
 		return 0;
 	return f->rcvbuf > 2 * value && value <= cap ? value : 0;
 }

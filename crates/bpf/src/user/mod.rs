@@ -21,7 +21,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
 
-use bufwise_socket::diag::{Connection, State};
+use bufwise_socket::diag::{CongestionControl, Connection, State};
 use bufwise_socket::options::{self, BufferLock};
 use bufwise_units::Micros;
 use nix::sys::prctl;
@@ -48,6 +48,8 @@ use sockets::Finder;
 const MISSED: u32 = 2;
 /// Largest number of peers whose paths are remembered; with one more all are forgotten.
 const PEERS: usize = 1_024;
+/// Time after which a sample also reads the congestion control again, microseconds: an application may choose another one.
+const CONGESTION_AGAIN: u64 = 50_000;
 
 /// Sizes the connections of the calling process's children and of all that descend from them, or its own.
 #[derive(Debug)]
@@ -83,6 +85,8 @@ struct Watched {
     place: Place,
     schedule: Schedule,
     missed: u32,
+    /// Time from which a sample also reads the congestion control, microseconds.
+    congestion_at: u64,
 }
 
 impl UserEngine {
@@ -272,7 +276,8 @@ impl UserEngine {
         flow.paced = self.may_be_paced.into();
         let room = self.rooms.get(&flow.remote_ip);
         flow.fit_window.doublings = room.map_or(0, |room| rules::room_doublings(room, at));
-        let mut watched = Watched { flow, one, place, schedule: Schedule::new(at), missed: 0 };
+        let schedule = Schedule::new(at);
+        let mut watched = Watched { flow, one, place, schedule, missed: 0, congestion_at: at };
         // Rules that depend only on a size or a share apply from the start.
         self.sizing(&mut watched, &socket).decide(at);
         self.connections.insert(one.cookie, watched);
@@ -303,6 +308,10 @@ impl UserEngine {
     fn sample_one(&self, cookie: u64, watched: &mut Watched, at: u64) -> Option<()> {
         let socket = reach::at(watched.place, cookie)?;
         watched.one.refresh(&socket).ok()?;
+        if at >= watched.congestion_at {
+            watched.one.congestion = CongestionControl::named(&options::congestion_control(&socket).ok()?);
+            watched.congestion_at = at + CONGESTION_AGAIN;
+        }
         let moved = record::moved(&watched.one) != watched.flow.moved;
         self.sizing(watched, &socket).sample(at);
         let rtt = if watched.flow.srtt == 0 { watched.flow.rcv_rtt } else { watched.flow.srtt };
@@ -403,5 +412,25 @@ mod tests {
         (0..MISSED).for_each(|_| engine.look_for_sockets(now().0));
         assert_eq!(open(&engine), [true, false]);
         assert_eq!(engine.limits().count(), usize::from(!tells_locks()));
+    }
+
+    #[test]
+    fn a_congestion_control_that_the_application_chooses_later_is_seen() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let cookie = SockRef::from(&client).cookie().unwrap();
+        let default = options::congestion_control(&client).unwrap();
+        let mut engine = observer();
+        engine.look_for_sockets(now().0);
+        // Every user may choose Reno and the host's default.
+        for name in ["reno", default.as_str()] {
+            options::set_congestion_control(&client, name).unwrap();
+            let mut watched = engine.connections.remove(&cookie).unwrap();
+            let at = watched.congestion_at;
+            engine.sample_one(cookie, &mut watched, at).unwrap();
+            assert_eq!(watched.one.congestion.as_str(), name);
+            assert_eq!(watched.flow.congestion_control == 1, name == "reno");
+            engine.connections.insert(cookie, watched);
+        }
     }
 }
