@@ -190,14 +190,14 @@ impl Caps {
     /// Returns the maximum that a setting of the calling thread's network namespace has, or would have without
     /// bufwise; `None` if it cannot be read.
     pub fn original_maximum(&self, setting: Setting) -> Option<u64> {
-        let settings = Settings::open(&self.settings).ok()?;
         let noted = self.journals.exists().then(|| {
             let directory = Directory::lock(&self.journals).ok()?;
+            let settings = Settings::open(&self.settings).ok()?;
             known(&directory, here().ok()?, &settings).ok()?.remove(&setting).map(|entry| entry.original)
         });
         let value = match noted.flatten() {
             Some(original) => original,
-            None => settings.find(setting)?.read().ok()?,
+            None => setting::present(&self.settings, setting)?,
         };
         value.maximum()
     }

@@ -5,7 +5,7 @@
 //! holds for the socket by which devices are set.
 
 use std::fmt;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -154,6 +154,13 @@ impl fmt::Display for Value {
 /// Returns whether the settings below `root` are those of the first network namespace.
 pub(super) fn are_of_the_first(root: &Path) -> bool {
     root.join(OF_THE_FIRST).exists()
+}
+
+/// Returns the value of a file below `root` in the calling thread's network namespace, also where this process may only
+/// read it; `None` for a device.
+pub(super) fn present(root: &Path, setting: Setting) -> Option<Value> {
+    let text = fs::read_to_string(root.join(setting.path()?)).ok()?;
+    Value::parse(setting, text.lines().next()?)
 }
 
 /// The settings of one namespace, whichever process has set them.

@@ -325,6 +325,19 @@ fn journals_are_private_and_a_setting_that_is_not_there_is_left_out() {
 }
 
 #[test]
+fn a_maximum_that_may_not_be_written_is_read_all_the_same() {
+    let world = World::new();
+    fs::remove_file(world.file(1)).unwrap();
+    // It has three numbers, and even root may only read it.
+    std::os::unix::fs::symlink("/proc/sys/fs/file-nr", world.file(1)).unwrap();
+    let text = fs::read_to_string(world.file(1)).unwrap();
+    let largest = text.split_whitespace().last().and_then(|number| number.parse::<u64>().ok());
+    assert!(largest.is_some());
+    assert_eq!(world.caps.original_maximum(Setting::TcpWmem), largest);
+    assert_eq!(world.caps.original_maximum(Setting::RmemMax), Some(4_001));
+}
+
+#[test]
 fn a_devices_bound_is_only_lowered_and_keeps_its_name_in_the_journal() {
     let device = bufwise_socket::device::Device::new(3, "eth (device 4)").unwrap();
     let setting = Setting::Device(device);

@@ -10,6 +10,7 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use bufwise_bpf::Group;
 use bufwise_units::Bytes;
 use nix::fcntl::OFlag;
 use serde::Deserialize;
@@ -184,6 +185,9 @@ pub(super) fn settings(file: Option<&Path>, flags: &Options) -> Result<Settings,
     let mut options = flags.clone().or(Options::parse(&text).map_err(wrong)?);
     let groups = std::mem::take(&mut options.groups);
     let mut settings = Settings::from(options);
+    for path in &mut settings.cgroups {
+        *path = Group::path_in_hierarchy(path);
+    }
     settings.groups = groups::checked(groups, &settings, &text).map_err(wrong)?;
     Ok(settings)
 }

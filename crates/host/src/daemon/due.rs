@@ -34,8 +34,13 @@ const NEWCOMERS: Micros = Micros::from_secs(5);
 const NEWCOMERS_REST: u64 = 300;
 /// Pause after a sample, its shares, or grants that failed, until the next attempt.
 const RETRY: Micros = Micros::from_secs(1);
-/// Time for which requests of the engine's side are collected before they are granted.
+/// Time for which requests of the engine's side are collected before they are granted: at least `GATHER`, and at least
+/// `GATHER_REST` times what the previous grants took, which may include a search through the descriptors of all processes
+/// (5% of a processor). It is no longer than `GATHER_AT_MOST`: a program repeats its request after 1 s, and a grant after
+/// that would look like the application's own setting.
 const GATHER: Micros = Micros::from_millis(50);
+const GATHER_REST: u64 = 20;
+const GATHER_AT_MOST: Micros = Micros::from_millis(500);
 /// Time between two checks for changes by the administrator, which cost a system call per setting.
 const MAXIMA: Micros = Micros::from_secs(1);
 /// Least time between two changes of the service manager's status line.
@@ -166,9 +171,9 @@ impl Due {
         (self.sweep_newcomers, self.sweep_missed) = (self.sweep_idle, self.sweep_idle);
     }
 
-    /// Notes that requests are being granted; requests that come now are collected for [`GATHER`].
-    pub(super) fn granted(&mut self, now: Micros) {
-        self.gathered = now + GATHER;
+    /// Notes that grants took that time; requests that come now are collected for a while.
+    pub(super) fn granted(&mut self, took: Micros, now: Micros) {
+        self.gathered = now + GATHER.max(took.times(GATHER_REST)).min(GATHER_AT_MOST);
     }
 
     /// Notes that requests could not be read, and are still there.
@@ -261,6 +266,15 @@ mod tests {
         due.sample_failed(at(0) + Micros(500_000));
         assert_eq!(due.sample, at(1) + Micros(500_000));
         assert!(due.is_beat_due(at(1)));
+    }
+
+    #[test]
+    fn grants_take_a_twentieth_of_a_processor_but_no_request_waits_until_it_is_repeated() {
+        let mut due = Due::new(None, at(0));
+        for (took, pause) in [(0, 50), (2, 50), (10, 200), (25, 500), (400, 500)] {
+            due.granted(Micros::from_millis(took), at(1));
+            assert_eq!(due.gathered.since(at(1)), Micros::from_millis(pause), "grants take {took} ms");
+        }
     }
 
     #[test]

@@ -60,8 +60,8 @@ pub(super) enum Event {
     Swept(Sweep, Micros),
     /// Result of [`Action::WatchMaxima`], by namespace.
     MaximaSeen(Vec<(String, Result<Vec<Change>>)>),
-    /// Result of [`Action::Grant`]: the kernel's refusals.
-    Granted(Vec<String>),
+    /// Result of [`Action::Grant`]: the kernel's refusals, and how long it took.
+    Granted(Vec<String>, Micros),
     /// Result of [`Action::GiveBack`].
     GivenBack(GivenBack),
 }

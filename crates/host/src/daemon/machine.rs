@@ -160,10 +160,7 @@ impl Daemon {
             Event::GivenBack(given_back) => self.given_back(given_back, now),
             // Results of earlier actions no longer matter at the end.
             _ if matches!(self.phase, Phase::Ending(_)) => {}
-            Event::SizesRequested => {
-                self.due.granted(now);
-                self.act(Action::Grant);
-            }
+            Event::SizesRequested => self.act(Action::Grant),
             Event::Troubled(work, error) => self.troubled(work, error, now),
             Event::Cleared(cleared) => self.cleared(&cleared, now),
             Event::Configured(task) => self.configured(task, now),
@@ -179,7 +176,7 @@ impl Daemon {
             Event::Beaten(turnover, host) => self.beaten(turnover, host, now),
             Event::Swept(sweep, took) => self.swept(sweep, took, now),
             Event::MaximaSeen(seen) => self.maxima_seen(seen, now),
-            Event::Granted(refused) => self.granted(refused, now),
+            Event::Granted(refused, took) => self.granted(refused, took, now),
         }
         std::mem::take(&mut self.actions)
     }

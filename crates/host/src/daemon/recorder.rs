@@ -114,8 +114,22 @@ impl Scribe {
             }
             Err(error) => warn(format_args!("the history is not on disk: {error}")),
         }
+        scribe.write();
         scribe.tell_bytes();
         scribe
+    }
+
+    /// Brings the ring to the disk, if it is to be there; a failure is told once, and the next call tries again.
+    fn write(&mut self) {
+        let Some(disk) = &mut self.disk else { return };
+        match disk.add(&self.ring) {
+            Ok(()) => self.is_failing = false,
+            Err(error) if !self.is_failing => {
+                self.is_failing = true;
+                warn(format_args!("the history is not on disk for now: {error}"));
+            }
+            Err(_told) => {}
+        }
     }
 
     fn tell_bytes(&self) {
@@ -159,15 +173,7 @@ impl Scribe {
         let Some(moment) = moment else { return };
         self.ring.push(&moment);
         self.tell_bytes();
-        let Some(disk) = &mut self.disk else { return };
-        match disk.add(&self.ring) {
-            Ok(()) => self.is_failing = false,
-            Err(error) if !self.is_failing => {
-                self.is_failing = true;
-                warn(format_args!("the history is not on disk for now: {error}"));
-            }
-            Err(_told) => {}
-        }
+        self.write();
     }
 }
 
@@ -214,6 +220,23 @@ mod tests {
     use super::*;
     use crate::control::Request;
     use crate::history::tests::moment;
+
+    #[test]
+    fn a_file_that_cannot_be_written_at_the_start_is_written_once_it_can() {
+        let directory = tempfile::tempdir().unwrap();
+        let inside = directory.path().join("inside");
+        let path = inside.join("history");
+        let mut scribe = Scribe::new(Some(path.clone()), Arc::default());
+        assert!(scribe.is_failing);
+        std::fs::create_dir(&inside).unwrap();
+        scribe.ring.push(&moment(1, 2, 9));
+        scribe.write();
+        assert!(!scribe.is_failing);
+        let mut ring = Ring::default();
+        let (_disk, wrong) = Disk::open(&path, &mut ring).unwrap();
+        assert_eq!(wrong, 0);
+        assert_eq!(ring.answer(Query::default()), scribe.ring.answer(Query::default()));
+    }
 
     #[test]
     fn the_memory_of_the_history_is_known_to_other_threads() {

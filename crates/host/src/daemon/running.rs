@@ -112,10 +112,11 @@ impl Running {
         Ok(())
     }
 
-    /// Attaches the former engines again.
+    /// Attaches the former engines again; the next search attaches them to cgroups that were made again.
     fn resume(&mut self) -> Result<()> {
         let Some(task) = &self.task else { return Ok(()) };
         self.units.iter_mut().for_each(Unit::begin_again);
+        self.remade.clear();
         attach_all(&mut self.units, task).map(drop)
     }
 
@@ -409,4 +410,24 @@ fn grant(engine: &mut Engine, owners: &mut Owners) -> Result<Vec<String>, Error>
         })
     })?;
     Ok(refused.iter().map(ToString::to_string).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::super::task::tests::configured;
+    use super::*;
+
+    #[test]
+    fn cgroups_that_were_made_again_are_not_known_to_engines_that_are_attached_again() {
+        let Ok(cgroup) = Group::open(Path::new("/")) else {
+            eprintln!("skipped: no cgroup v2");
+            return;
+        };
+        let task = Some(Arc::new(configured("memory = \"1MiB\"")));
+        let mut running = Running { task, remade: vec![cgroup], ..Running::default() };
+        running.resume().unwrap();
+        assert!(running.remade.is_empty(), "no search would attach the engines there");
+    }
 }

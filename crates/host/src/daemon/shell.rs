@@ -147,8 +147,8 @@ impl Shell {
             }
             Action::WatchMaxima => Some(Event::MaximaSeen(self.namespaces.changes())),
             Action::Grant => {
-                let granted = self.running.grant(&mut self.owners);
-                Some(granted.map_or_else(troubled(Work::Grant), Event::Granted))
+                let (granted, took) = timed(|| self.running.grant(&mut self.owners));
+                Some(granted.map_or_else(troubled(Work::Grant), |refused| Event::Granted(refused, took)))
             }
             Action::GiveBack => Some(self.give_back()),
             Action::Record(flows, task) => {

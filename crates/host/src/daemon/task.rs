@@ -33,7 +33,7 @@ pub struct Task {
     pub(super) settings: Settings,
     /// Plan of the connections in no group.
     pub(super) plan: Plan,
-    /// Cgroups whose connections are tuned; empty: the whole host.
+    /// Cgroups whose connections are tuned, none inside another; empty: the whole host.
     pub(super) cgroups: Vec<Group>,
     pub(super) groups: Vec<PlannedGroup>,
     /// The conditions of all groups.
@@ -67,8 +67,8 @@ impl Orders {
         let groups: Vec<PlannedGroup> = planned.collect();
         let matching = Matching::new(groups.iter().map(|group| &group.conditions))
             .map_err(|what| ConfigError::Content { path: file.into(), what: format!("there are {what}") })?;
-        let cgroups = settings.cgroups.iter().map(|path| Group::open(path)).collect::<Result<_, _>>()?;
-        Ok(Task { settings, plan: dry(plan), cgroups, groups, matching })
+        let named = settings.cgroups.iter().map(|path| Group::open(path)).collect::<Result<_, _>>()?;
+        Ok(Task { settings, plan: dry(plan), cgroups: Group::outermost(named), groups, matching })
     }
 }
 
@@ -312,6 +312,22 @@ pub(super) mod tests {
         );
         assert!(task(|orders| orders.dry_run = true).wanted().is_empty());
         assert_eq!(maxima(&task(|orders| orders.flags.raise_caps = Some(false))), 0);
+    }
+
+    #[test]
+    fn a_cgroup_that_is_named_twice_also_by_its_path_below_the_mount_is_attached_to_once() {
+        let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
+        let is_cgroup2 = |line: &&str| line.split(' ').nth(2) == Some("cgroup2");
+        let Some(mount) = mounts.lines().find(is_cgroup2).and_then(|line| line.split(' ').nth(1)) else {
+            eprintln!("skipped: no cgroup v2");
+            return;
+        };
+        let task = configured(&format!(
+            "memory = \"1MiB\"\nreceive-memory = \"1MiB\"\ncgroups = [\"{mount}\", \"/\"]\n\
+             [[group]]\nname = \"below\"\ncgroup = \"x\"\n"
+        ));
+        assert_eq!(task.settings.cgroups, [Path::new("/"), Path::new("/")]);
+        assert_eq!(task.cgroups.iter().map(Group::path).collect::<Vec<_>>(), [Path::new("/")]);
     }
 
     #[test]

@@ -15,6 +15,7 @@ use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::unistd::geteuid;
 use thiserror::Error;
@@ -53,36 +54,37 @@ pub(crate) enum FileError {
 #[derive(Debug)]
 pub(crate) struct Disk {
     path: PathBuf,
-    /// `None` after a failure: the next moment writes the file anew.
+    /// `None` at first and after a failure: the next call writes the file anew.
     file: Option<File>,
+    /// The file at the path was read or written here; another one that appears there is not replaced.
+    is_known: bool,
     lines: usize,
     bytes: u64,
 }
 
 impl Disk {
-    /// Reads the file into the ring, and prepares it for more moments; also returns the number of malformed lines.
+    /// Reads the file into the ring; also returns the number of malformed lines. The first [`Disk::add`] writes the file
+    /// anew.
     ///
     /// # Errors
     /// [`FileError`]; a file that is not ours stays as it is.
     pub(crate) fn open(path: &Path, ring: &mut Ring) -> Result<(Self, usize), FileError> {
         let failed = |source| FileError::Io { operation: "read", path: path.into(), source };
         let flags = (OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits();
-        let wrong = match File::options().read(true).custom_flags(flags).open(path) {
+        let (is_known, wrong) = match File::options().read(true).custom_flags(flags).open(path) {
             Ok(file) => {
                 let metadata = file.metadata().map_err(failed)?;
                 let is_ours = metadata.is_file() && metadata.uid() == geteuid().as_raw();
                 let read = if is_ours { read(file, ring).map_err(failed)? } else { None };
-                read.ok_or_else(|| FileError::Foreign { path: path.into() })?
+                (true, read.ok_or_else(|| FileError::Foreign { path: path.into() })?)
             }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => (false, 0),
             Err(error) => return Err(failed(error)),
         };
-        let mut disk = Self { path: path.into(), file: None, lines: 0, bytes: 0 };
-        disk.rewrite(ring)?;
-        Ok((disk, wrong))
+        Ok((Self { path: path.into(), file: None, is_known, lines: 0, bytes: 0 }, wrong))
     }
 
-    /// Writes the ring's last moment; after a failure, or if the file is full, the whole ring.
+    /// Writes the ring's last moment; at first, after a failure, or if the file is full, the whole ring.
     ///
     /// # Errors
     /// [`FileError::Io`]; the next call tries again.
@@ -109,11 +111,14 @@ impl Disk {
             self.not_written(source)
         })?;
         self.bytes = file.metadata().map_or(0, |metadata| metadata.len());
-        (self.lines, self.file) = (lines, Some(file));
+        (self.lines, self.file, self.is_known) = (lines, Some(file), true);
         Ok(())
     }
 
     fn write_new(&self, new: &Path, ring: &Ring) -> io::Result<(File, usize)> {
+        if !self.is_known && fs::symlink_metadata(&self.path).is_ok() {
+            return Err(Errno::EEXIST.into());
+        }
         match fs::remove_file(new) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -179,17 +184,24 @@ mod tests {
         asked(ring, Query::default()).moments.iter().map(|moment| moment.time_s).collect()
     }
 
+    /// Reads the file and writes it anew, as the daemon does at its start.
+    fn begun(path: &Path, ring: &mut Ring) -> (Disk, usize) {
+        let (mut disk, wrong) = Disk::open(path, ring).unwrap();
+        disk.add(ring).unwrap();
+        (disk, wrong)
+    }
+
     /// Returns the times of the moments in the file, and the number of malformed lines.
     fn opened(path: &Path) -> (Vec<u64>, usize) {
         let mut ring = Ring::default();
-        let (_disk, wrong) = Disk::open(path, &mut ring).unwrap();
+        let (_disk, wrong) = begun(path, &mut ring);
         (times(&ring), wrong)
     }
 
     /// Makes a file with three moments.
     fn written(path: &Path) {
         let mut ring = Ring::default();
-        let (mut disk, wrong) = Disk::open(path, &mut ring).unwrap();
+        let (mut disk, wrong) = begun(path, &mut ring);
         assert_eq!(wrong, 0);
         for time in 1..=3 {
             ring.push(&moment(time, 2, 9));
@@ -204,7 +216,7 @@ mod tests {
         written(&path);
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         let mut ring = Ring::default();
-        let (mut disk, wrong) = Disk::open(&path, &mut ring).unwrap();
+        let (mut disk, wrong) = begun(&path, &mut ring);
         assert_eq!((times(&ring), wrong), (vec![1, 2, 3], 0));
         assert_eq!(asked(&ring, Query::default()).moments.first(), Some(&moment(1, 2, 9)), "nothing is lost");
         ring.push(&moment(4, 0, 0));
@@ -239,8 +251,21 @@ mod tests {
         std::os::unix::fs::symlink(&path, &link).unwrap();
         assert!(refused(&link).starts_with("cannot read "), "{}", refused(&link));
         assert!(refused(directory.path()).contains("is no history"), "{}", refused(directory.path()));
-        let nowhere = directory.path().join("missing/history");
-        assert!(refused(&nowhere).starts_with("cannot write "), "{}", refused(&nowhere));
+    }
+
+    #[test]
+    fn a_file_that_appears_after_the_start_is_not_replaced() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("history");
+        let mut ring = Ring::default();
+        let (mut disk, _) = Disk::open(&path, &mut ring).unwrap();
+        fs::write(&path, "precious\n").unwrap();
+        let error = disk.add(&ring).unwrap_err().to_string();
+        assert!(error.starts_with("cannot write ") && error.contains("File exists"), "{error}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "precious\n");
+        fs::remove_file(&path).unwrap();
+        disk.add(&ring).unwrap();
+        assert_eq!(opened(&path), (vec![], 0));
     }
 
     #[test]
@@ -248,7 +273,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("history");
         let mut ring = Ring::default();
-        let (mut disk, _) = Disk::open(&path, &mut ring).unwrap();
+        let (mut disk, _) = begun(&path, &mut ring);
         let small = Moment { prefixes: Vec::new(), cgroups: Vec::new(), ..moment(0, 0, 0) };
         let mut most = 0;
         for time in 0..3 * LENGTH as u64 {
@@ -268,7 +293,7 @@ mod tests {
         fs::create_dir(&inside).unwrap();
         let path = inside.join("history");
         let mut ring = Ring::default();
-        let (mut disk, _) = Disk::open(&path, &mut ring).unwrap();
+        let (mut disk, _) = begun(&path, &mut ring);
         ring.push(&moment(1, 1, 1));
         disk.file = None;
         fs::remove_dir_all(&inside).unwrap();

@@ -208,7 +208,7 @@ fn what_happens_is_counted_and_told_to_those_who_ask_for_metrics() {
     let mut world = World::tuning(task("abt"));
     world.flows = vec![FlowState { send_changes: 3, window_changes: 1, ..flow(1, 0) }];
     world.run(Micros::from_secs(1));
-    world.feed(Event::Granted(vec!["EPERM".to_owned(); 2]));
+    world.feed(Event::Granted(vec!["EPERM".to_owned(); 2], Micros::ZERO));
     let sweep = Sweep {
         adopted: vec![("blue".to_owned(), 4), ("red".to_owned(), 1)],
         refused: vec!["network namespace blue: EPERM".to_owned()],

@@ -164,8 +164,9 @@ impl Daemon {
         self.announce(now);
     }
 
-    /// Notes that requests were granted, except `refused`.
-    pub(super) fn granted(&mut self, refused: Vec<String>, now: Micros) {
+    /// Notes that requests were granted in that time, except `refused`.
+    pub(super) fn granted(&mut self, refused: Vec<String>, took: Micros, now: Micros) {
+        self.due.granted(took, now);
         self.succeeded(Work::Grant, now);
         self.counts.refused_sizes += refused.len() as u64;
         let line = |error| {

@@ -289,7 +289,7 @@ impl World {
             Action::WatchMaxima => Some(Event::MaximaSeen(std::mem::take(&mut self.seen))),
             Action::Grant => {
                 self.did("grant");
-                Some(Event::Granted(Vec::new()))
+                Some(Event::Granted(Vec::new(), Micros::ZERO))
             }
             Action::GiveBack => {
                 self.did("give back");
