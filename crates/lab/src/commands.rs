@@ -1,6 +1,7 @@
 //! Runs the user's programs on the two hosts: a server on host B, a client on host A.
 
 use std::ffi::{OsStr, OsString};
+use std::fs;
 use std::io::{self, Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -35,6 +36,8 @@ const SERVER_OUTPUT_KEPT: usize = 64 << 10;
 const LINES_SHOWN: usize = 20;
 /// A shell's exit status for a command that does not exist (POSIX, 2.8.2).
 const STATUS_NOT_FOUND: i32 = 127;
+/// The signals that ask to stop.
+const STOPPING: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
 
 /// Why the programs did not run to the client's end.
 #[derive(Debug, Error)]
@@ -436,14 +439,27 @@ fn signal_name(signal: i32) -> String {
     signal_hook::low_level::signal_name(signal).map_or_else(|| format!("signal {signal}"), str::to_owned)
 }
 
-/// Turns SIGINT, SIGTERM and SIGHUP into events for as long as it lives.
+/// Returns the signals that ask to stop, without those that this process was started to ignore, as by nohup(1).
+pub(crate) fn stopping_signals() -> Vec<i32> {
+    not_ignored(&fs::read_to_string("/proc/self/status").unwrap_or_default())
+}
+
+/// Returns the signals that ask to stop and that `status`, a text as `/proc/PID/status`, does not have among the ignored ones: a
+/// hexadecimal number with a bit for each signal, from the first on.
+fn not_ignored(status: &str) -> Vec<i32> {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default();
+    STOPPING.into_iter().filter(|signal| ignored & 1 << (signal - 1) == 0).collect()
+}
+
+/// Turns the signals that ask to stop into events for as long as it lives.
 struct SignalWatch {
     handle: Handle,
 }
 
 impl SignalWatch {
     fn start(sender: Sender<Event>) -> Result<Self, CommandError> {
-        let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(CommandError::Signals)?;
+        let mut signals = Signals::new(stopping_signals()).map_err(CommandError::Signals)?;
         let handle = signals.handle();
         spawn_thread("signals", move || {
             for signal in signals.forever() {
@@ -457,5 +473,17 @@ impl SignalWatch {
 impl Drop for SignalWatch {
     fn drop(&mut self) {
         self.handle.close();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_that_was_ignored_at_the_start_does_not_stop_a_run() {
+        assert_eq!(not_ignored("Name:\tbufwise\nSigIgn:\t0000000000000001\n"), [SIGINT, SIGTERM]);
+        assert_eq!(not_ignored("SigIgn:\t0000000000001002\n"), [SIGTERM, SIGHUP]);
+        assert_eq!(not_ignored(""), STOPPING);
     }
 }

@@ -8,6 +8,7 @@
 use std::fs;
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 use thiserror::Error;
 
@@ -18,6 +19,8 @@ const ALLOWED: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
 const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
 /// File with the former value of the list while it is widened.
 const JOURNAL: &str = "/run/bufwise-allowed-congestion-control";
+/// Age from which the journal is a killed process's: the list is widened for milliseconds.
+const LEFT_BEHIND: Duration = Duration::from_secs(10);
 
 /// Why a congestion control could not become a host's default.
 #[derive(Debug, Error)]
@@ -77,6 +80,8 @@ fn has_module(name: &str) -> bool {
 /// # Errors
 /// [`CongestionError`] when the kernel does not have it or refuses it.
 pub fn set_default(host: &Host, name: &str) -> Result<(), CongestionError> {
+    // A list that was left widened may allow the name, so it would stay as it is.
+    let _best_effort = restore(Path::new(JOURNAL), Path::new(ALLOWED), LEFT_BEHIND);
     if host.sysctl(DEFAULT, name).is_ok() {
         return Ok(());
     }
@@ -100,16 +105,40 @@ pub fn set_default(host: &Host, name: &str) -> Result<(), CongestionError> {
 /// # Errors
 /// The file system's error.
 pub fn restore_after_crash() -> io::Result<()> {
-    if !Path::new(JOURNAL).exists() {
+    restore(Path::new(JOURNAL), Path::new(ALLOWED), Duration::ZERO)
+}
+
+/// Restores the list `allowed` if there is a journal of at least this age.
+fn restore(journal: &Path, allowed: &Path, least_age: Duration) -> io::Result<()> {
+    let Ok(found) = fs::metadata(journal) else { return Ok(()) };
+    if found.modified()?.elapsed().is_ok_and(|age| age < least_age) {
         return Ok(());
     }
-    fs::write(ALLOWED, fs::read_to_string(JOURNAL)?)?;
-    fs::remove_file(JOURNAL)
+    fs::write(allowed, fs::read_to_string(journal)?)?;
+    fs::remove_file(journal)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
     use super::*;
+
+    #[test]
+    fn a_list_that_a_killed_process_left_widened_is_restored_but_not_one_in_use() {
+        let directory = tempfile::tempdir().unwrap();
+        let [journal, list] = ["journal", "list"].map(|name| directory.path().join(name));
+        fs::write(&journal, "reno cubic").unwrap();
+        fs::write(&list, "reno cubic bbr").unwrap();
+        restore(&journal, &list, LEFT_BEHIND).unwrap();
+        assert_eq!(fs::read_to_string(&list).unwrap(), "reno cubic bbr", "another process needs it now");
+        let file = fs::File::options().write(true).open(&journal).unwrap();
+        file.set_modified(SystemTime::now() - LEFT_BEHIND).unwrap();
+        restore(&journal, &list, LEFT_BEHIND).unwrap();
+        assert_eq!(fs::read_to_string(&list).unwrap(), "reno cubic");
+        assert!(!journal.exists());
+        restore(&journal, &list, LEFT_BEHIND).unwrap();
+    }
 
     #[test]
     fn an_unknown_congestion_control_is_named_with_those_that_there_are() {

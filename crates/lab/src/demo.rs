@@ -107,14 +107,10 @@ pub fn run(
             progress(&now);
         });
         // A signal reaches the programs as well; their reports then do not matter.
-        continues(&stop)?;
+        stop.continues()?;
         results.extend(reports?);
     }
     Ok(DemoReport::new(plan, results))
-}
-
-fn continues(stop: &StopSignal) -> Result<(), PathError> {
-    stop.caught().map_or(Ok(()), |signal| Err(CommandError::Interrupted(signal).into()))
 }
 
 /// Runs some methods over all paths at once, each on a path of its own.
@@ -129,7 +125,7 @@ fn side_by_side(
         plan.paths.iter().flat_map(|path| methods.iter().map(move |method| (path, *method))).collect();
     let specs: Vec<PathSpec> = runs.iter().map(|(path, _)| path.spec.clone()).collect();
     let testbed = Testbed::start(&specs).map_err(PathError::from)?;
-    continues(stop)?;
+    stop.continues()?;
     let began = Instant::now();
     let transfers: Result<Vec<_>, _> = thread::scope(|scope| {
         let (running, ended) = channel::<()>();

@@ -20,7 +20,7 @@ use crate::clock::Clock;
 pub const PAUSE: Nanos = Nanos(300_000);
 /// Smallest pause that is listed as a stall.
 pub const STALL: Nanos = Nanos(1_000_000);
-/// Most stalls that are kept; the sum of the pauses is always exact.
+/// Most stalls that are kept, the longest ones; the sum of the pauses is always exact.
 const STALLS_KEPT: usize = 1_000;
 
 /// A time in which the emulator did not get the processor.
@@ -63,7 +63,7 @@ impl LinkTime {
         self.expected = wake;
     }
 
-    /// Returns the stalls, and the sum of all pauses.
+    /// Returns the longest stalls in the order of time, and the sum of all pauses.
     pub(crate) fn finish(self) -> (Vec<StallAt>, Nanos) {
         (self.stalls, self.paused)
     }
@@ -76,8 +76,12 @@ impl LinkTime {
             return now;
         }
         self.paused.0 += late.0;
-        if late >= STALL && self.stalls.len() < STALLS_KEPT {
+        if late >= STALL {
             self.stalls.push(StallAt { at: wall, lasted: late });
+            if self.stalls.len() > STALLS_KEPT {
+                let shortest = (0..=STALLS_KEPT).min_by_key(|place| self.stalls[*place].lasted);
+                self.stalls.remove(shortest.unwrap_or(0));
+            }
         }
         self.expected
     }
@@ -121,6 +125,22 @@ mod tests {
         assert_eq!(time.read(Nanos(8_000_500)), Nanos(1_000_500));
         let stall = StallAt { at: Nanos(8_000_000), lasted: Nanos(7_000_000) };
         assert_eq!(time.finish(), (vec![stall], Nanos(7_000_000)));
+    }
+
+    #[test]
+    fn the_longest_stall_is_kept_however_late_it_comes() {
+        let mut time = started(0);
+        let mut wall = 0;
+        let mut stall = |lasted: Nanos| {
+            wall += lasted.0;
+            time.read(Nanos(wall));
+        };
+        (0..STALLS_KEPT).for_each(|_| stall(STALL));
+        let long = Nanos(50_000_000);
+        stall(long);
+        let (stalls, paused) = time.finish();
+        assert_eq!((stalls.len(), stalls.last().map(|stall| stall.lasted)), (STALLS_KEPT, Some(long)));
+        assert_eq!(paused.0, STALLS_KEPT as u64 * STALL.0 + long.0);
     }
 
     proptest! {

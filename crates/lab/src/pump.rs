@@ -104,7 +104,7 @@ pub struct LinkLog {
 pub struct PumpReport {
     /// Records of its links, in the order given.
     pub links: Vec<LinkLog>,
-    /// The first stalls; see [`crate::link_time`].
+    /// The longest stalls, in the order of time; see [`crate::link_time`].
     pub stalls: Vec<StallAt>,
     /// Sum of the pauses of the links' clock.
     pub paused: Nanos,

@@ -154,7 +154,7 @@ impl LinkReport {
 }
 
 impl LinkPoint {
-    /// Returns the link over time.
+    /// Returns the link over time, on the clock of the samples and the stalls.
     #[must_use]
     pub fn of(log: &LinkLog) -> Vec<Self> {
         let point = |counters: &Counters| DirectionPoint {
@@ -164,7 +164,7 @@ impl LinkPoint {
         };
         let points = log.timeline.iter();
         points
-            .map(|s| Self { t: seconds(s.at), a_to_b: point(&s.a_to_b), b_to_a: point(&s.b_to_a) })
+            .map(|s| Self { t: seconds(s.wall), a_to_b: point(&s.a_to_b), b_to_a: point(&s.b_to_a) })
             .collect()
     }
 }
@@ -250,7 +250,20 @@ impl fmt::Display for LabReport {
 
 #[cfg(test)]
 mod tests {
+    use hdrhistogram::Histogram;
+
     use super::*;
+    use crate::pump::LinkSample;
+
+    #[test]
+    fn the_link_is_shown_on_the_wall_clock() {
+        let counters = Counters::default();
+        let (at, wall) = (Nanos(2_000_000_000), Nanos(2_500_000_000));
+        let last = LinkSample { at, wall, a_to_b: counters, b_to_a: counters };
+        let lateness_us = Histogram::new(2).unwrap();
+        let log = LinkLog { last, timeline: vec![last], lateness_us, refused: 0, unknown: 0 };
+        assert_eq!(LinkPoint::of(&log)[0].t, 2.5);
+    }
 
     #[test]
     fn goodput_is_what_iperf3s_receiver_counted() {

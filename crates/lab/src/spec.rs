@@ -255,7 +255,8 @@ impl PathSpec {
         Nanos(self.own_and_shared().map(|link| link.rtt.0).fold(0, u64::saturating_add))
     }
 
-    fn own_and_shared(&self) -> impl Iterator<Item = &Self> {
+    /// Returns the path's own link, and then the links that it shares.
+    pub(crate) fn own_and_shared(&self) -> impl Iterator<Item = &Self> {
         std::iter::once(self).chain(self.links.iter().map(|link| &link.spec))
     }
 

@@ -20,7 +20,10 @@ pub(super) fn seconds(path: &PathSpec, bytes: u64, count: u32) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use bufwise_units::BitRate;
+
     use super::super::model::{Amount, Case, Flow, Method, Setup, path};
+    use crate::spec::PathSpec;
 
     #[test]
     fn documents_have_the_time_that_their_size_takes() {
@@ -40,5 +43,15 @@ mod tests {
         // 10 MB at 8 Mbit/s take 10 s, beside others 20 s; slow start takes twelve round trips of 50 ms.
         assert_eq!(seconds(10_000_000, 8, 50), [412, 103]);
         assert!(seconds(1_000, 100, 2_000)[0] >= 20 * 2 * 2, "two round trips of 2 s");
+    }
+
+    #[test]
+    fn documents_that_would_take_for_ever_have_the_longest_time() {
+        let mut experiment = super::super::catalogue().remove(0);
+        experiment.cases.truncate(1);
+        experiment.cases[0].paths = vec![PathSpec { rate: Some(BitRate(1)), ..path(1, 20) }];
+        let amount = Amount::Documents(1 << 40, 20, 5);
+        experiment.cases[0].flows = vec![Flow { amount, ..Flow::default() }];
+        assert_eq!(experiment.seconds(false, Some(1)), u32::MAX);
     }
 }

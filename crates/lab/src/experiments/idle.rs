@@ -20,13 +20,10 @@ pub(super) fn goodput(case: &Case, way: Way, seconds: f64) -> Option<f64> {
         return Some(Cell { seconds: seconds.round() as u32, ..cell }.ceiling_bps());
     }
     let path = way.of(case.paths.first()?);
-    let tight = path.tight_rate()?;
-    let rate = path.trace.as_ref().map_or(tight.0 as f64, |trace| {
-        let moments = (seconds / STEP).ceil().max(1.0) as u32;
-        let at = |moment| latest(trace, f64::from(moment) * STEP, |step| step.rate).unwrap_or(tight).0 as f64;
-        (0..moments).map(at).sum::<f64>() / f64::from(moments)
-    });
-    Some(goodput_ceiling(BitRate(rate as u64), path.mtu))
+    let moments = (seconds / STEP).ceil().max(1.0) as u32;
+    let rates = (0..moments).map(|moment| Some(rate(&path, f64::from(moment) * STEP)?.0 as f64));
+    let mean = rates.sum::<Option<f64>>()? / f64::from(moments);
+    Some(goodput_ceiling(BitRate(mean as u64), path.mtu))
 }
 
 /// Returns the mean of the senders' smoothed round trips minus that of the idle first path at the same moment, s.
@@ -35,17 +32,31 @@ pub(super) fn added_rtt(case: &Case, samples: &[&ConnectionSample]) -> Option<f6
     mean(samples.iter().map(|sample| f64::from(sample.srtt_us) / 1e6 - round_trip(path, sample.t)))
 }
 
-/// Returns the round trip of the idle path at `t` seconds of the run, s.
+/// Returns the rate of the path's slowest link at `t` seconds of the run; `None`: none has a rate.
+fn rate(path: &PathSpec, t: f64) -> Option<BitRate> {
+    let of_link = |link: &PathSpec| latest(link.trace.as_ref(), t, |step| step.rate).or(link.rate);
+    path.own_and_shared().filter_map(of_link).min()
+}
+
+/// Returns the round trip of the idle path over all its links at `t` seconds of the run, s.
 fn round_trip(path: &PathSpec, t: f64) -> f64 {
-    let one_way = path.trace.as_ref().and_then(|trace| latest(trace, t, |step| step.delay));
-    one_way.map_or(path.whole_rtt().0, |one_way| 2 * one_way.0) as f64 / 1e9
+    let one_way = |link: &PathSpec, trace: Option<&Trace>| {
+        latest(trace, t, |step| step.delay).map_or(link.rtt.0 as f64 / 2.0, |delay| delay.0 as f64)
+    };
+    let both_ways = |link: &PathSpec| {
+        let back = link.trace.as_ref();
+        one_way(link, link.trace_a_to_b.as_ref().or(back)) + one_way(link, back)
+    };
+    path.own_and_shared().map(both_ways).sum::<f64>() / 1e9
 }
 
 /// Returns the value that is in force at `t` seconds of the run, from the latest step that sets it.
-fn latest<T>(trace: &Trace, t: f64, of: impl Fn(&Step) -> Option<T>) -> Option<T> {
+fn latest<T>(trace: Option<&Trace>, t: f64, of: impl Fn(&Step) -> Option<T>) -> Option<T> {
+    let trace = trace?;
     let nanos = (t * 1e9) as u64;
     let now = Nanos(trace.period().map_or(nanos, |period| nanos % period.0.max(1)));
-    trace.steps().iter().rev().skip_while(|step| step.at > now).find_map(of)
+    let reached = trace.steps().partition_point(|step| step.at <= now);
+    trace.steps()[..reached].iter().rev().find_map(of)
 }
 
 #[cfg(test)]
@@ -53,6 +64,7 @@ mod tests {
     use super::super::model::path;
     use super::super::reading::tests::sample;
     use super::*;
+    use crate::spec::SharedLink;
 
     fn case(path: PathSpec) -> Case {
         Case {
@@ -107,5 +119,21 @@ mod tests {
         let changes = PathSpec { trace_a_to_b: "0 50mbit\n5 100mbit".parse().ok(), ..path(100, 20) };
         let (up, down) = (of(&changes, Way::Upload), of(&changes, Way::Download));
         assert!((up / down - 0.75).abs() < 0.01, "{up} {down}");
+    }
+
+    #[test]
+    fn a_path_that_changes_passes_its_shared_links_too() {
+        let line = SharedLink { name: "line".to_owned(), spec: path(10, 40) };
+        let trace = || "0 100mbit 10ms\n5 5mbit 20ms".parse().ok();
+        let changes = PathSpec { trace: trace(), links: vec![line.clone()], ..path(100, 20) };
+        assert_eq!([0.0, 6.0].map(|t| round_trip(&changes, t)), [0.06, 0.08]);
+        let mbit = |rates: [u64; 2]| rates.map(|rate| Some(BitRate(rate * 1_000_000)));
+        assert_eq!([0.0, 6.0].map(|t| rate(&changes, t)), mbit([10, 5]));
+        // The shared link changes, and only on the way to host B.
+        let spec = PathSpec { trace_a_to_b: trace(), ..line.spec };
+        let over = PathSpec { links: vec![SharedLink { spec, ..line }], ..path(100, 20) };
+        assert_eq!([0.0, 6.0].map(|t| round_trip(&over, t)), [0.05, 0.06]);
+        let there = Way::Upload.of(&over);
+        assert_eq!([0.0, 6.0].map(|t| rate(&there, t)), mbit([100, 5]));
     }
 }

@@ -21,6 +21,7 @@ use super::model::{Experiment, Quantity};
 use super::over_time::OverTime;
 use super::result::{CaseResult, ExperimentResult, MethodResult};
 use super::runner::Options;
+use super::samples::SAMPLES;
 use super::settings::kernel_release;
 use super::shard::{Shard, file_name};
 
@@ -39,6 +40,8 @@ pub(super) struct Kept {
     directory: PathBuf,
     quick: bool,
     quantities: Vec<Quantity>,
+    /// Names of the experiment's cases.
+    cases: Vec<String>,
 }
 
 /// Contents of a case's file.
@@ -83,11 +86,24 @@ impl File {
 impl Kept {
     /// Uses a directory of the experiment's own inside `out`.
     pub(super) fn in_directory(out: &Path, experiment: &Experiment, quick: bool) -> Self {
-        Self { directory: out.join(experiment.id), quick, quantities: experiment.quantities.clone() }
+        let directory = match experiment.id {
+            // The directory of this name has the runs over time; no experiment has a full stop in its name.
+            SAMPLES => out.join(format!("{SAMPLES}.runs")),
+            id => out.join(id),
+        };
+        let cases = experiment.cases.iter().map(|case| case.name.clone()).collect();
+        Self { directory, quick, quantities: experiment.quantities.clone(), cases }
     }
 
     fn file(&self, case: &CaseResult) -> PathBuf {
-        self.directory.join(format!("{}.json", plain(&case.name)))
+        let name = plain(&case.name);
+        // Names may differ in signs only, as `< BDP` and `> BDP`: all files but the first get a number.
+        let before = self.cases.iter().take_while(|other| **other != case.name);
+        let number = match before.filter(|other| plain(other) == name).count() {
+            0 => String::new(),
+            alike => format!("+{}", alike + 1),
+        };
+        self.directory.join(format!("{name}{number}.json"))
     }
 
     /// Reads the file of `case`; `None`: there is none in this form.
@@ -180,7 +196,15 @@ pub fn finished(
     let Some(out) = options.out.as_ref().filter(|_| !experiment.survey) else { return Ok(None) };
     let found = read::<ExperimentResult>(&out.join(file_name(experiment.id, shard)))?;
     let wanted = ExperimentResult::new(experiment, options.quick, options.repeat, Some(&available()));
-    let Some(mut found) = found.filter(|found| found.covers(&wanted)) else { return Ok(None) };
+    // Each case may have repetitions of its own.
+    let is_repeated = |found: &ExperimentResult| {
+        experiment.cases(options.quick).zip(&found.cases).all(|(case, of_case)| {
+            let repeat = experiment.repeat(case, options.quick, options.repeat) as usize;
+            of_case.methods.iter().all(|method| method.runs.len() >= repeat)
+        })
+    };
+    let found = found.filter(|found| found.covers(&wanted) && is_repeated(found));
+    let Some(mut found) = found else { return Ok(None) };
     found.conclude(experiment);
     Ok(Some(found))
 }
@@ -355,6 +379,55 @@ mod tests {
         };
         assert_eq!(runs(Quantity::Drops, &mut case), 1);
         assert_eq!(runs(Quantity::TransferS, &mut case), 0);
+    }
+
+    #[test]
+    fn cases_whose_names_differ_in_signs_only_have_files_of_their_own() {
+        let out = tempfile::tempdir().unwrap();
+        let mut experiment = experiment();
+        experiment.cases.truncate(2);
+        for (case, name) in experiment.cases.iter_mut().zip(["queue < BDP", "queue > BDP"]) {
+            name.clone_into(&mut case.name);
+        }
+        let kept = Kept::in_directory(out.path(), &experiment, false);
+        result(&experiment, None).cases.iter().for_each(|case| kept.keep(case).unwrap());
+        let mut empty = ExperimentResult::new(&experiment, false, Some(1), None);
+        for case in &mut empty.cases {
+            kept.adopt(case).unwrap();
+            assert!(case.methods.iter().all(|method| method.runs.len() == 1), "{}", case.name);
+        }
+        kept.forget(&empty.cases).unwrap();
+        assert_eq!(out.path().read_dir().unwrap().count(), 0);
+    }
+
+    #[test]
+    fn runs_of_an_experiment_called_samples_are_not_among_the_runs_over_time() {
+        let out = tempfile::tempdir().unwrap();
+        let mut experiment = Experiment { id: SAMPLES, ..experiment() };
+        // The only case of a file without cases is named after the file.
+        experiment.cases.truncate(1);
+        SAMPLES.clone_into(&mut experiment.cases[0].name);
+        let over_time = out.path().join(SAMPLES).join(file_name(SAMPLES, None));
+        fs::create_dir(out.path().join(SAMPLES)).unwrap();
+        fs::write(&over_time, "over time").unwrap();
+        let kept = Kept::in_directory(out.path(), &experiment, false);
+        kept.keep(&result(&experiment, None).cases[0]).unwrap();
+        forget_runs(&experiment, &options(out.path(), false)).unwrap();
+        assert_eq!(fs::read_to_string(over_time).unwrap(), "over time");
+        assert_eq!(out.path().read_dir().unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_result_is_not_taken_if_one_of_its_cases_is_to_run_more_often() {
+        let out = tempfile::tempdir().unwrap();
+        let mut experiment = experiment();
+        experiment.cases.iter_mut().for_each(|case| case.setup.repeat = Some(1));
+        let text = serde_json::to_vec(&result(&experiment, None)).unwrap();
+        fs::write(out.path().join(file_name(experiment.id, None)), text).unwrap();
+        let options = options(out.path(), false);
+        assert!(finished(&experiment, None, &options).unwrap().is_some());
+        experiment.cases[1].setup.repeat = Some(2);
+        assert!(finished(&experiment, None, &options).unwrap().is_none());
     }
 
     #[test]

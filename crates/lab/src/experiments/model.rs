@@ -411,7 +411,8 @@ impl Experiment {
         /// Seconds to set up hosts and servers, and to take them down.
         const OVERHEAD: u32 = 1;
         let of_case = |case: &Case| {
-            let each = self.methods(case, quick).map(|method| case.seconds(&method, quick) + OVERHEAD);
+            let methods = self.methods(case, quick);
+            let each = methods.map(|method| case.seconds(&method, quick).saturating_add(OVERHEAD));
             each.fold(0, u32::saturating_add).saturating_mul(self.repeat(case, quick, asked))
         };
         self.cases(quick).map(of_case).fold(0, u32::saturating_add)

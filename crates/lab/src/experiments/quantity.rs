@@ -16,7 +16,7 @@ pub enum Quantity {
     GoodputPath2Bps,
     /// Payload per second of the flows on the third path, bit/s.
     GoodputPath3Bps,
-    /// Most memory that the send queues held together, bytes.
+    /// Most memory that the send queues of the measured flows held together, bytes.
     HeldPeakBytes,
     /// Most memory that the sockets held at their senders plus the most at their receivers, bytes.
     SocketMemoryBytes,
@@ -59,7 +59,7 @@ pub enum Quantity {
     CarriedWithin,
     /// Packets dropped in the tight links' queues from two seconds after the start of the data on.
     LateDrops,
-    /// Most memory that the receive queues held together, bytes.
+    /// Most memory that the receive queues of the measured flows held together, bytes.
     ReceiveHeldPeakBytes,
     /// Payload that arrived per second of the background flows, bit/s.
     OthersBps,

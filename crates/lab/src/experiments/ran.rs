@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::model::Experiment;
 use crate::check::CheckReport;
+use crate::spec::PathSpec;
 
 /// Circumstances of one call of `lab run`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -29,7 +30,7 @@ impl Ran {
     /// Returns the present time and machine.
     pub(super) fn now(experiment: &Experiment) -> Self {
         let paths = experiment.cases.iter().flat_map(|case| &case.paths);
-        let mut seeds: Vec<u64> = paths.map(|path| path.seed).collect();
+        let mut seeds: Vec<u64> = paths.flat_map(PathSpec::own_and_shared).map(|link| link.seed).collect();
         seeds.sort_unstable();
         seeds.dedup();
         let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -68,6 +69,7 @@ impl fmt::Display for Ran {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spec::SharedLink;
 
     #[test]
     fn a_machine_is_its_processor() {
@@ -90,8 +92,12 @@ mod tests {
         let failed = CheckReport { rows: Vec::new(), passed: false };
         let judged = Ran { emulator: Some(failed), ..ran.clone() };
         assert!(judged.to_string().starts_with(&format!("{ran}; the emulator before: FAILED")), "{judged}");
-        let now = Ran::now(&super::super::catalogue()[0]);
+        let mut experiment = super::super::catalogue().remove(0);
+        let now = Ran::now(&experiment);
         assert!(now.cores > 0 && now.seeds == [1] && now.began.ends_with('Z'), "{now:?}");
+        let spec = PathSpec { seed: 9, ..PathSpec::default() };
+        experiment.cases[0].paths[0].links.push(SharedLink { name: "line".to_owned(), spec });
+        assert_eq!(Ran::now(&experiment).seeds, [1, 9]);
     }
 
     #[test]

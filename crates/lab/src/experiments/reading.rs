@@ -195,10 +195,16 @@ impl<'a> Reading<'a> {
         if self.way == Way::Upload { ("a", "b") } else { ("b", "a") }
     }
 
-    /// Returns the most that all connections of `host` had together at one moment.
+    /// Returns the most that all connections of `host` had together at one moment, without those of background flows.
     fn peak(&self, host: &str, of: fn(&ConnectionSample) -> u32) -> f64 {
+        let others = self.case.flows.iter().enumerate().filter(|(_, flow)| flow.cross);
+        let others: BTreeSet<u16> = others.map(|(number, _)| port(number)).collect();
+        let is_measured = |sample: &&ConnectionSample| {
+            let server = if host == "a" { sample.peer } else { sample.local };
+            sample.host == host && !others.contains(&server.port())
+        };
         let mut sums: HashMap<u64, u64> = HashMap::new();
-        for sample in self.seen.samples.iter().filter(|sample| sample.host == host) {
+        for sample in self.seen.samples.iter().filter(is_measured) {
             *sums.entry(sample.t.to_bits()).or_default() += u64::from(of(sample));
         }
         sums.into_values().max().unwrap_or(0) as f64
@@ -446,6 +452,7 @@ pub(super) fn variation(values: &[f64]) -> Option<f64> {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::commands::Outcome;
 
     /// A sample of a sender on host A: time, own port, flow, bytes acknowledged, round-trip time in ms.
     pub(in crate::experiments) fn sample(
@@ -526,6 +533,27 @@ pub(super) mod tests {
         assert_eq!(rate(one_after_the_other, Vec::new()), None);
         assert_eq!(rate(line(1, 0, 2, 1_000_000).collect(), alone().collect()), None, "its data end at once");
         assert_eq!(rate(Vec::new(), alone().collect()), None);
+    }
+
+    #[test]
+    fn memory_is_that_of_the_measured_flows() {
+        let catalogue = super::super::catalogue();
+        let mut experiment = catalogue.into_iter().find(|one| one.id == "no-harm-beside").unwrap();
+        experiment.cases[0].flows = vec![Flow::default(), Flow { cross: true, ..Flow::default() }];
+        let ends = |flow: u16, wmem_queued: u32, rmem_alloc: u32| {
+            let sender = ConnectionSample { wmem_queued, ..sample(1.0, 40_000 + flow, flow, 0, 20) };
+            let (local, peer) = (sender.peer, sender.local);
+            let receiver = ConnectionSample { host: "b", local, peer, rmem_alloc, ..sender.clone() };
+            [sender, receiver]
+        };
+        let samples = [ends(0, 100, 30), ends(1, 9_000, 9_000)].concat();
+        let outcome = Outcome { status: 0, seconds: 1.0, stdout: Vec::new(), server_output: String::new() };
+        let seen = Observed { outcome, samples, paths: Vec::new() };
+        let directory = tempfile::tempdir().unwrap();
+        let reading = Reading::new(&experiment, &experiment.cases[0], &seen, directory.path());
+        assert_eq!(reading.value(Quantity::HeldPeakBytes), Some(100.0));
+        assert_eq!(reading.value(Quantity::ReceiveHeldPeakBytes), Some(30.0));
+        assert_eq!(reading.value(Quantity::SocketMemoryBytes), Some(130.0));
     }
 
     #[test]

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use thiserror::Error;
 
 use super::cost::Counting;
@@ -18,7 +17,7 @@ use super::reading::Reading;
 use super::result::{ExperimentResult, RunResult};
 use super::script::{Commands, ERRORS};
 use super::series;
-use crate::commands::{ClientOutput, CommandError, Programs};
+use crate::commands::{ClientOutput, CommandError, Programs, stopping_signals};
 use crate::path::{Observed, PathError, observe};
 use crate::sampler::DEFAULT_INTERVAL;
 use crate::spec::PathSpec;
@@ -116,7 +115,9 @@ impl Run<'_> {
             return Ok(RunResult { problem: Some(problem), attempts, ..RunResult::default() });
         }
         let directory = tempfile::tempdir().map_err(ExperimentError::Directory)?;
-        let seen = match self.observed(directory.path()) {
+        let seen = self.observed(directory.path());
+        // A signal reaches the programs as well, so their outcome does not matter.
+        let seen = match self.stop.continues().and(seen) {
             Ok(seen) => seen,
             // The programs' own failure is a result; a signal, or hosts that cannot be made, is an error.
             Err(PathError::Command(
@@ -140,13 +141,13 @@ impl Run<'_> {
     }
 
     fn observed(&self, directory: &Path) -> Result<Observed, PathError> {
-        if let Some(signal) = self.stop.caught() {
-            return Err(CommandError::Interrupted(signal).into());
-        }
+        self.stop.continues()?;
         let Self { experiment, case, method, options, .. } = self;
         let specs: Vec<PathSpec> = case.paths.iter().map(|path| self.spec(path)).collect();
         let testbed = Testbed::start_star(&specs)?;
         self.set(&testbed.hosts)?;
+        // The run of the programs notices only signals that come after its start.
+        self.stop.continues()?;
         let Commands { server, client, elsewhere } =
             Commands::new(experiment, case, method, options.quick, &options.program, directory);
         let seconds = Duration::from_secs(u64::from(case.seconds(method, options.quick)));
@@ -227,7 +228,7 @@ pub(crate) struct StopSignal {
 impl StopSignal {
     pub(crate) fn watch() -> io::Result<Self> {
         let mut stop = Self { caught: Arc::default(), registered: Vec::new() };
-        for signal in [SIGINT, SIGTERM, SIGHUP] {
+        for signal in stopping_signals() {
             let number = usize::try_from(signal).unwrap_or_default();
             stop.registered.push(signal_hook::flag::register_usize(
                 signal,
@@ -238,8 +239,12 @@ impl StopSignal {
         Ok(stop)
     }
 
-    pub(crate) fn caught(&self) -> Option<i32> {
-        i32::try_from(self.caught.load(Ordering::Relaxed)).ok().filter(|signal| *signal != 0)
+    /// Returns an error if a signal has asked to stop.
+    pub(crate) fn continues(&self) -> Result<(), PathError> {
+        match i32::try_from(self.caught.load(Ordering::Relaxed)) {
+            Ok(0) | Err(_) => Ok(()),
+            Ok(signal) => Err(CommandError::Interrupted(signal).into()),
+        }
     }
 }
 
@@ -255,6 +260,15 @@ impl Drop for StopSignal {
 mod tests {
     use super::super::model::Flow;
     use super::*;
+
+    #[test]
+    fn a_signal_outlasts_the_programs_that_it_ended() {
+        let of = |signal| StopSignal { caught: Arc::new(AtomicUsize::new(signal)), registered: Vec::new() };
+        let ended = || -> Result<(), PathError> { Err(CommandError::PathEnded.into()) };
+        let status = |signal| of(signal).continues().and(ended()).unwrap_err().exit_status();
+        assert!(of(0).continues().is_ok());
+        assert_eq!((status(0), status(2), status(15)), (1, 130, 143));
+    }
 
     #[test]
     fn a_buffer_beyond_the_machines_limit_is_named() {
