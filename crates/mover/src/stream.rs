@@ -2,9 +2,10 @@
 //!
 //! Problem: code that waits, measures and tunes needs the socket itself; code that reads and writes should not depend
 //! on encryption. With TLS a stream can be readable while its socket is not, because bytes were decrypted already.
-//! Properties kept: read and write fail with `WouldBlock` only when the socket would; a reader that reads until
-//! `WouldBlock` before it waits, or checks [`Stream::pending`], misses no data; the end of a TLS stream without the
-//! peer's `close_notify` is an error of kind `UnexpectedEof`, never a plain end.
+//! Properties kept: read and write fail with `WouldBlock` only when the socket would; a read fails with `Interrupted`
+//! when the peer sends much without data; a reader that reads until `WouldBlock` before it waits, or checks
+//! [`Stream::pending`], misses no data; the end of a TLS stream without the peer's `close_notify` is an error of kind
+//! `UnexpectedEof`, never a plain end.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};

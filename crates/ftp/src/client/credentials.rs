@@ -30,7 +30,7 @@ impl Sources {
     pub fn login(self, host: &str, ask: impl FnOnce(&str) -> Option<Secret>) -> Result<Login, NetrcError> {
         let user = self.user.or(self.environment_user);
         if let (Some(user), Some(password)) = (&user, self.environment_password) {
-            return Ok(Login { user: user.clone(), password: Some(password), account: None });
+            return Ok(Login { user: user.clone(), password: Some(password) });
         }
         if let Some(netrc) = &self.netrc
             && let Some(login) = netrc.find(host, user.as_deref())?

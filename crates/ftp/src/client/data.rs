@@ -71,8 +71,11 @@ impl<'a> Reader<'a> {
                     self.last = Instant::now();
                     return Ok(len);
                 }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.wait()?,
+                Err(error)
+                    if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) =>
+                {
+                    self.wait()?;
+                }
                 Err(source) => return Err(broken(self.bytes, source)),
             }
         }
@@ -85,6 +88,9 @@ impl<'a> Reader<'a> {
         let now = Instant::now();
         self.job.bounds.check(self.last, now)?;
         self.pace.check(&self.job.bounds, now, || Ok(self.bytes))?;
+        if self.stream.pending() {
+            return Ok(());
+        }
         let until = self.job.bounds.end(self.last);
         let events = self.stream.events(PollFlags::POLLIN);
         let waited = self.job.cancel.wait(self.stream.as_fd(), events, until);

@@ -1,30 +1,24 @@
-//! A user's name with its password and account.
+//! A user's name with its password.
 
 use crate::wire::Secret;
 
 /// Password of `anonymous`: servers expect something like an address (RFC 1635).
 pub(super) const ANONYMOUS_PASSWORD: &str = "bufwise@";
 
-/// A user's name with its password and account.
+/// A user's name with its password.
 #[derive(Clone, Debug)]
 pub struct Login {
     /// The user's name.
     pub user: String,
     /// `None`: none was given; sent as an empty password if the server asks.
     pub password: Option<Secret>,
-    /// For servers that ask for an account (332).
-    pub account: Option<Secret>,
 }
 
 impl Login {
     /// For public files.
     #[must_use]
     pub fn anonymous() -> Self {
-        Self {
-            user: "anonymous".to_owned(),
-            password: Some(Secret::new(ANONYMOUS_PASSWORD.to_owned())),
-            account: None,
-        }
+        Self { user: "anonymous".to_owned(), password: Some(Secret::new(ANONYMOUS_PASSWORD.to_owned())) }
     }
 
     /// Whether it is the public login, `anonymous` or `ftp`.

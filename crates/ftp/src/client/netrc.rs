@@ -36,7 +36,6 @@ struct Entry {
     machine: Option<String>,
     login: Option<String>,
     password: Option<Secret>,
-    account: Option<Secret>,
 }
 
 /// Why a netrc file cannot be used.
@@ -113,11 +112,7 @@ impl Netrc {
         if entry.password.is_some() && self.mode & OF_OTHERS != 0 {
             return Err(NetrcError::Open { path: self.path.clone() });
         }
-        Ok(Some(Login {
-            user: user.to_owned(),
-            password: entry.password.clone(),
-            account: entry.account.clone(),
-        }))
+        Ok(Some(Login { user: user.to_owned(), password: entry.password.clone() }))
     }
 }
 
@@ -142,7 +137,8 @@ fn parse(text: &str) -> Result<Vec<Entry>, Wrong> {
                 let entry = entries.last_mut().ok_or((line, "a login before the first `machine`"))?;
                 match keyword.as_str() {
                     "login" | "user" => entry.login = Some(value),
-                    "account" => entry.account = Some(Secret::new(value)),
+                    // FTP servers hardly ever ask for one.
+                    "account" => {}
                     _ => entry.password = Some(Secret::new(value)),
                 }
             }

@@ -32,10 +32,15 @@ use crate::wire::{Command, Entry, Kind};
 const MAX_DEPTH: usize = 64;
 /// Most entries of a tree.
 const MAX_ENTRIES: usize = 1_000_000;
+/// Most bytes of all paths of a tree. Each entry of a listing becomes two paths with all directories above it, so a
+/// short listing could fill the memory.
+const MAX_PATHS: usize = 512 << 20;
 /// Longest listing of one directory, in bytes.
 const MAX_LISTING: usize = 64 << 20;
 /// Skipped entries that are named; further ones are only counted.
 const MAX_SKIPPED_NAMED: usize = 100;
+/// Bytes of a skipped entry's name that are shown: `PATH_MAX`.
+const MAX_SHOWN: usize = 4_096;
 
 /// A file below the root.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,6 +76,8 @@ pub struct Tree {
     /// Number of skipped entries.
     pub skipped_count: usize,
     entries: usize,
+    /// Bytes of the paths of files and directories.
+    paths: usize,
 }
 
 /// A directory to be listed.
@@ -107,13 +114,7 @@ impl Tree {
         for entry in entries {
             self.entries += 1;
             if self.entries > MAX_ENTRIES {
-                let (files, directories) = (self.files.len(), self.directories.len());
-                let what = format!(
-                    "and what was listed before have more than {MAX_ENTRIES} entries: {files} files, \
-                     {directories} directories and {} left out were counted",
-                    self.skipped_count
-                );
-                return Err(ClientError::Tree { path: directory.remote.clone(), what });
+                return Err(self.exceeds(directory, &format!("{MAX_ENTRIES} entries")));
             }
             let Some(name) = plain_name(&entry) else {
                 if !is_itself(&entry) {
@@ -122,6 +123,10 @@ impl Tree {
                 continue;
             };
             let (remote, path) = (directory.remote.join(name), directory.path.join(name));
+            self.paths += remote.as_os_str().len() + path.as_os_str().len();
+            if self.paths > MAX_PATHS {
+                return Err(self.exceeds(directory, "512 MiB of paths"));
+            }
             match entry.kind {
                 _ if !names.insert(name.to_owned()) => self.skip(directory, &entry, "it is listed twice"),
                 Kind::File => self.files.push(Item { remote, path, size: entry.size }),
@@ -140,6 +145,17 @@ impl Tree {
         Ok(below)
     }
 
+    /// The error that with `directory` the tree has more than `bound`.
+    fn exceeds(&self, directory: &Pending, bound: &str) -> ClientError {
+        let (files, directories) = (self.files.len(), self.directories.len());
+        let what = format!(
+            "and what was listed before have more than {bound}: {files} files, {directories} directories and {} \
+             left out were counted",
+            self.skipped_count
+        );
+        ClientError::Tree { path: directory.remote.clone(), what }
+    }
+
     /// Moves clashing names out of the files from `first` on, which are those of one directory.
     fn set_clashing_apart(&mut self, first: usize) {
         let names = self.files[first..].iter().filter_map(|item| item.path.file_name());
@@ -152,7 +168,9 @@ impl Tree {
         self.skipped_count += 1;
         if self.skipped.len() < MAX_SKIPPED_NAMED {
             let name = directory.path.join(&entry.name);
-            self.skipped.push(Skipped { name: escape_for_terminal(name.as_os_str().as_bytes()), reason });
+            let name = name.as_os_str().as_bytes();
+            let name = escape_for_terminal(&name[..name.len().min(MAX_SHOWN)]);
+            self.skipped.push(Skipped { name, reason });
         }
     }
 }
@@ -306,6 +324,11 @@ mod tests {
         let error = tree.add(&deep, vec![Entry::new("f", Kind::File)]).unwrap_err().to_string();
         let counted = "more than 1000000 entries: 0 files, 0 directories and 1 left out were counted";
         assert!(error.contains(counted), "{error}");
+        let mut tree = Tree { paths: MAX_PATHS, ..Tree::default() };
+        let error = tree.add(&deep, vec![Entry::new("f", Kind::File)]).unwrap_err().to_string();
+        assert!(error.contains("more than 512 MiB of paths: 0 files"), "{error}");
+        let long = Entry::new("x/".repeat(MAX_SHOWN), Kind::File);
+        assert_eq!(add(vec![long]).skipped[0].name.len(), MAX_SHOWN);
     }
 
     #[test]

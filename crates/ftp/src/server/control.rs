@@ -73,20 +73,21 @@ impl Control {
     }
 
     /// Waits for a line, the bell, the server's end (unless `stop` is `None`), or `deadline`, which counts even if lines
-    /// are waiting: a client that floods the server does not put it off.
+    /// or bytes are waiting: a client that floods the server does not put it off.
     pub(super) fn hear(&mut self, bell: &Bell, stop: Option<&Bell>, deadline: Instant) -> io::Result<Heard> {
         let Some(stream) = &mut self.stream else { return Ok(Heard::Closed) };
-        if Instant::now() >= deadline {
-            return Ok(Heard::Late);
-        }
         loop {
+            // Checked after each read: telnet commands make no line, and any number of them may come.
+            let now = Instant::now();
+            if now >= deadline {
+                return Ok(Heard::Late);
+            }
             match self.lines.next_line() {
                 Ok(Some(line)) => return Ok(Heard::Line(line)),
                 Ok(None) => {}
                 Err(WireError::ControlByte) => return Ok(Heard::BadLine),
                 Err(_) => return Ok(Heard::Endless),
             }
-            let now = Instant::now();
             let until = if stream.pending() && !self.outlived { now } else { deadline };
             let client = (stream.as_fd(), stream.events(PollFlags::POLLIN));
             let watched = [

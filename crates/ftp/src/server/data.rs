@@ -2,9 +2,9 @@
 //!
 //! Source: RFC 2577 (bounce, port stealing), RFC 1579 (passive by default).
 //! Properties kept: a data connection's peer has the same address as the control connection's; a listening port is
-//! picked by the system, or at random from the allowed range, is bound to the address that the client already talks to,
-//! and is closed as soon as one connection has come; the server connects only to the control connection's peer, and to
-//! no port below 1024.
+//! picked by the system, or from a random one on in the allowed range, whose ports are all tried; it is bound to the
+//! address that the client already talks to, and is closed as soon as one connection has come; the server connects only
+//! to the control connection's peer, and to no port below 1024.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -15,8 +15,6 @@ use bufwise_mover::{Cancel, MoveError, Sockets, accept_unless};
 
 use super::control::with_port;
 
-/// Ports of a range that are tried before giving up; a range is commonly some dozens to thousands.
-const BIND_ATTEMPTS: usize = 64;
 /// Ports below are for services of the system: no data connection goes there.
 const FIRST_FREE_PORT: u16 = 1_024;
 
@@ -54,17 +52,20 @@ pub(super) fn listen(
     let Some(ports) = ports else {
         return sockets.listen(with_port(local, 0));
     };
-    let mut tried = 0;
-    loop {
-        match sockets.listen(with_port(local, random_of(ports))) {
-            Err(MoveError::Connect { source, .. })
-                if source.kind() == io::ErrorKind::AddrInUse && tried < BIND_ATTEMPTS =>
-            {
-                tried += 1;
-            }
-            other => return other,
+    let first = random_of(ports);
+    let mut listened = sockets.listen(with_port(local, first));
+    for port in (first..=*ports.end()).skip(1).chain(*ports.start()..first) {
+        if !is_taken(&listened) {
+            break;
         }
+        listened = sockets.listen(with_port(local, port));
     }
+    listened
+}
+
+/// Whether there is no listener because all ports are taken.
+pub(super) fn is_taken(listened: &Result<TcpListener, MoveError>) -> bool {
+    matches!(listened, Err(MoveError::Connect { source, .. }) if source.kind() == io::ErrorKind::AddrInUse)
 }
 
 /// An unpredictable port.
@@ -166,11 +167,15 @@ mod tests {
     #[test]
     fn ports_come_from_the_range_until_it_is_used_up() {
         // Below the ports that the system gives to connections, one of which could take it meanwhile.
-        let mut ports = 20_000 + (std::process::id() % 5_000) as u16..30_000;
-        let free = ports.find(|port| TcpListener::bind((HERE, *port)).is_ok()).unwrap();
-        let range = free..=free;
-        let first = listen(&Sockets::default(), SocketAddr::new(HERE, 0), Some(&range)).unwrap();
-        assert_eq!(first.local_addr().unwrap().port(), free);
-        assert!(listen(&Sockets::default(), SocketAddr::new(HERE, 0), Some(&range)).is_err());
+        let first = 32_000 + (std::process::id() % 400) as u16;
+        let range = first..=first + 299;
+        let next = || listen(&Sockets::default(), SocketAddr::new(HERE, 0), Some(&range)).ok();
+        let listeners: Vec<TcpListener> = std::iter::from_fn(next).collect();
+        assert!(!listeners.is_empty());
+        for listener in &listeners {
+            assert!(range.contains(&listener.local_addr().unwrap().port()));
+        }
+        let left = range.clone().filter(|port| TcpListener::bind((HERE, *port)).is_ok()).count();
+        assert_eq!(left, 0, "each is tried");
     }
 }

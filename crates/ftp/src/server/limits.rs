@@ -8,8 +8,10 @@
 //! password (anonymous), which costs an attacker no more than being a stranger. A session is *dispensable* if it is a
 //! stranger's or a guest's and no transfer of it runs; a sum (HASH) counts as a transfer.
 //! Rules: when all places are taken, a newcomer replaces the oldest dispensable session of the origin with most of them,
-//! if that origin has more than the newcomer's own. Password attempts are spaced for each origin and name, so that
-//! guesses at one name do not delay another; names of one origin beyond [`NAMES`] share one spacing.
+//! if that origin has more than the newcomer's own. When all ports for data connections are taken, a newcomer likewise
+//! has that of a dispensable session which only waits on it; that session goes on. Password attempts are spaced for each
+//! origin and name, so that guesses at one name do not delay another; names of one origin beyond [`NAMES`] share one
+//! spacing.
 //! Properties kept: a guard gives back what it counts when it is dropped, on every path; a session that has logged in
 //! with a password is never replaced, nor is one whose transfer runs; attempts at one name are spaced even over many
 //! connections at once; unknown names are spaced like known ones; the table of origins is bounded.
@@ -74,6 +76,8 @@ struct Holder {
     has_password: bool,
     /// A transfer of it runs.
     transfers: bool,
+    /// Closes the port on which it waits for its next data connection, if it does.
+    give_up_port: Option<Box<dyn FnOnce() + Send>>,
 }
 
 /// Why there is no place.
@@ -111,7 +115,7 @@ impl Slots {
         }
         let mut displaced = None;
         if taken.sessions.len() >= self.most {
-            let number = taken.dispensable(origin).ok_or(NoSlot::Full)?;
+            let number = taken.dispensable(origin, |_| true).ok_or(NoSlot::Full)?;
             displaced = taken.sessions.remove(&number).map(|holder| {
                 (holder.hang_up)();
                 holder.peer
@@ -120,8 +124,20 @@ impl Slots {
         let number = taken.number;
         taken.number += 1;
         let hang_up = Box::new(hang_up);
-        taken.sessions.insert(number, Holder { peer, hang_up, has_password: false, transfers: false });
+        let holder = Holder { peer, hang_up, has_password: false, transfers: false, give_up_port: None };
+        taken.sessions.insert(number, holder);
         Ok((Slot { number, taken: Arc::clone(&self.taken) }, displaced))
+    }
+
+    /// Closes the port of a session that waits for a data connection and is dispensable, for one of `newcomer`. False if
+    /// there is no such session, or not of an origin with more of them.
+    pub(super) fn free_port(&self, newcomer: IpAddr) -> bool {
+        let mut taken = locked(&self.taken);
+        let number = taken.dispensable(origin(newcomer), |holder| holder.give_up_port.is_some());
+        let holder = number.and_then(|number| taken.sessions.get_mut(&number));
+        let Some(give_up) = holder.and_then(|holder| holder.give_up_port.take()) else { return false };
+        give_up();
+        true
     }
 
     pub(super) fn taken(&self) -> usize {
@@ -130,9 +146,11 @@ impl Slots {
 }
 
 impl Taken {
-    /// The session that is ended to make room for one from `newcomer`.
-    fn dispensable(&self, newcomer: IpAddr) -> Option<u64> {
-        let dispensable = || self.sessions.iter().filter(|(_, holder)| holder.is_dispensable());
+    /// The session, of those that are `fit`, which makes room for one from `newcomer`.
+    fn dispensable(&self, newcomer: IpAddr, fit: impl Fn(&Holder) -> bool) -> Option<u64> {
+        let fit = &fit;
+        let dispensable =
+            || self.sessions.iter().filter(move |(_, holder)| holder.is_dispensable() && fit(holder));
         let mut origins: HashMap<IpAddr, usize> = HashMap::new();
         dispensable().for_each(|(_, holder)| *origins.entry(holder.origin()).or_default() += 1);
         let own = origins.get(&newcomer).copied().unwrap_or(0);
@@ -162,6 +180,11 @@ impl Slot {
     /// The session's login has ended: it is a stranger again.
     pub(super) fn release(&self) {
         self.change(|holder| holder.has_password = false);
+    }
+
+    /// The session waits for a data connection on a port, which `give_up` closes; `None`: it waits no longer.
+    pub(super) fn wait_on_port(&self, give_up: Option<Box<dyn FnOnce() + Send>>) {
+        self.change(|holder| holder.give_up_port = give_up);
     }
 
     /// A transfer of the session runs: it has its place until [`Slot::end_transfer`], also as a guest.
@@ -424,6 +447,27 @@ mod tests {
         assert_eq!(take(2, 9).err(), Some(NoSlot::Full), "it has as many as anybody");
         assert_eq!(take(5, 9).unwrap().1, Some(6), "the oldest");
         drop(newcomer);
+    }
+
+    #[test]
+    fn a_newcomer_has_the_port_of_a_guest_that_waits_but_not_of_its_own_origin_nor_with_a_password() {
+        let slots = Slots::new(5, 5);
+        let closed = Arc::new(Mutex::new(Vec::new()));
+        let take = |last, port: u16| {
+            let slot = slots.take((address(last), port).into(), || panic!("it goes on")).unwrap().0;
+            let told = Arc::clone(&closed);
+            slot.wait_on_port(Some(Box::new(move || locked(&told).push(port))));
+            slot
+        };
+        let (known, _first) = (take(1, 1), take(2, 2));
+        known.keep();
+        let (second, third) = (take(2, 3), take(2, 4));
+        assert!(!slots.free_port(address(2)), "its own origin has most");
+        third.wait_on_port(None);
+        assert!(slots.free_port(address(3)), "the oldest");
+        second.begin_transfer();
+        assert!(!slots.free_port(address(3)), "one transfers, one has given its port up, one has a password");
+        assert_eq!(*locked(&closed), [2]);
     }
 
     #[test]

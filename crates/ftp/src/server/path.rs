@@ -107,10 +107,12 @@ pub(super) fn partial_name(name: &OsStr) -> OsString {
     OsString::from_vec(partial)
 }
 
-/// Whether this is the name of an unfinished upload.
+/// Whether this is the name of an unfinished upload, also where the file system ignores case, or dots at the end (vfat).
 pub(super) fn is_partial(name: &OsStr) -> bool {
     let name = name.as_bytes();
-    name.starts_with(b".") && name.ends_with(PARTIAL_SUFFIX.as_bytes())
+    let end = name.iter().rposition(|byte| *byte != b'.').map_or(0, |last| last + 1);
+    let suffix = &name[end.saturating_sub(PARTIAL_SUFFIX.len())..end];
+    name.starts_with(b".") && suffix.eq_ignore_ascii_case(PARTIAL_SUFFIX.as_bytes())
 }
 
 #[cfg(test)]
@@ -153,6 +155,17 @@ mod tests {
             let partial = partial_name(OsStr::new(name));
             assert!(partial.len() <= NAME_MAX && is_partial(&partial), "{name}");
             assert!(matches!(VirtualPath::top().join(Path::new(&partial)), Err(StoreError::Reserved)));
+        }
+        for (name, free) in [
+            (".x.BUFWISE-UPLOAD", false),
+            (".X.Bufwise-Upload", false),
+            (".x.bufwise-upload..", false),
+            ("x.bufwise-upload", true),
+            (".x.bufwise-uploads", true),
+            (".bufwise", true),
+            ("...", true),
+        ] {
+            assert_eq!(VirtualPath::top().join(Path::new(name)).is_ok(), free, "{name}");
         }
         let (one, other) = ("n".repeat(254) + "1", "n".repeat(254) + "2");
         assert_ne!(partial_name(OsStr::new(&one)), partial_name(OsStr::new(&other)));

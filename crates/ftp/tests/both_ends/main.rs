@@ -52,7 +52,7 @@ fn ends(policy: PolicyKind, encrypted: bool) -> Ends {
         scheme: Scheme::Ftp,
         host: "127.0.0.1".to_owned(),
         port: served.address.port(),
-        login: Login { user: "jo".to_owned(), password: Some(Secret::new("secret")), account: None },
+        login: Login { user: "jo".to_owned(), password: Some(Secret::new("secret")) },
         security,
         timeout: Duration::from_secs(20),
         cancel: Cancel::default(),

@@ -56,9 +56,7 @@ fn run(server: &Server, security: Security) {
 pub(crate) fn access(server: &Server, security: Security) -> Access {
     let login = match server.user {
         None => Login::anonymous(),
-        Some((user, password)) => {
-            Login { user: user.to_owned(), password: Some(Secret::new(password)), account: None }
-        }
+        Some((user, password)) => Login { user: user.to_owned(), password: Some(Secret::new(password)) },
     };
     Access {
         scheme: Scheme::Ftp,

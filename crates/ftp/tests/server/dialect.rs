@@ -134,6 +134,19 @@ fn while_receiving_only_preliminary_replies_precede_the_226() {
 }
 
 #[test]
+fn a_status_during_an_upload_takes_no_request_away() {
+    let served = serve(|config| config.tuning.policy = PolicyKind::Drs);
+    let mut client = served.client();
+    client.ask("OPTS DRS NOTIFY=1;", 200);
+    let data = client.data();
+    // The first request is made while these are answered.
+    client.send(format!("STOR file\r\n{}", "STAT\r\n".repeat(500)).as_bytes());
+    while client.reply().expect("a request").0 != 126 {}
+    drop(data);
+    while client.reply().expect("the end").0 != 226 {}
+}
+
+#[test]
 fn before_an_upload_under_sobas_the_server_probes_the_client_at_the_port_it_named() {
     let served = serve(|config| config.tuning.policy = PolicyKind::Sobas);
     let token = Token::random().unwrap();

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -233,6 +233,34 @@ fn who_does_not_log_in_or_says_nothing_is_sent_away() {
     client.ends();
 }
 
+#[test]
+fn where_all_ports_are_taken_guests_that_only_wait_give_theirs_up() {
+    // Below the ports that the system gives to connections.
+    let mut firsts = (30_000 + (std::process::id() % 1_000) as u16..32_000).step_by(2);
+    let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
+    let first = firsts.find(|port| is_free(*port) && is_free(port + 1)).unwrap();
+    let served = serve(|config| config.data.ports = Some(first..=first + 1));
+    served.put("file", b"some bytes");
+    let mut waiting = [2, 2].map(|last| {
+        let mut client = served.connect_from([127, 0, 0, last].into());
+        client.ask("USER anonymous", 331);
+        client.ask("PASS x", 230);
+        client.passive();
+        client
+    });
+    let mut client = served.client();
+    assert_eq!(client.fetch("RETR file"), b"some bytes");
+    // The first has lost its port, and can have another one.
+    waiting[0].ask("RETR file", 150);
+    waiting[0].expect(425);
+    waiting[0].passive();
+    client.ask("EPSV", 229);
+    client.ask("PASV", 227);
+    waiting[0].ask("EPSV", 425);
+    let told = format!("no port for a data connection: all from {first} to {} are taken", first + 1);
+    assert!(served.log().contains(&told), "{}", served.log());
+}
+
 /// A client that has logged in; `None` if the server has sent it away before.
 fn logged_in_time(served: &Served) -> Option<Client> {
     let mut client = served.connect();
@@ -248,19 +276,22 @@ fn logged_in_time(served: &Served) -> Option<Client> {
 
 #[test]
 fn a_flood_of_commands_does_not_put_the_login_deadline_off() {
-    let served = serve(|config| config.times.login = Duration::from_millis(300));
-    let mut client = served.connect();
-    let mut flood = client.stream().try_clone().unwrap();
-    let start = Instant::now();
-    thread::scope(|scope| {
-        scope.spawn(move || {
-            let commands = b"NOOP\r\n".repeat(1_000);
-            while start.elapsed() < TEST_TIMEOUT && flood.write_all(&commands).is_ok() {}
+    // The second is telnet's "no operation", which makes no line.
+    for command in [b"NOOP\r\n".as_slice(), b"\xff\xf1"] {
+        let served = serve(|config| config.times.login = Duration::from_millis(300));
+        let mut client = served.connect();
+        let mut flood = client.stream().try_clone().unwrap();
+        let start = Instant::now();
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                let commands = command.repeat(10_000);
+                while start.elapsed() < TEST_TIMEOUT && flood.write_all(&commands).is_ok() {}
+            });
+            while client.reply().is_some() {}
         });
-        while client.reply().is_some() {}
-    });
-    assert!(start.elapsed() < TEST_TIMEOUT, "the server still listens");
-    assert!(served.log().contains("no login came in time"));
+        assert!(start.elapsed() < TEST_TIMEOUT, "the server still listens");
+        assert!(served.log().contains("no login came in time"));
+    }
 }
 
 /// Makes a directory with the given number of names of 100 bytes, which begin with `n`.

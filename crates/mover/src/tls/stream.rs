@@ -3,8 +3,9 @@
 //! Problem: the library reads a socket 4 KiB at a time, which is too many system calls on a fast path. So this stream
 //! reads the socket in large pieces and feeds them to the library.
 //! Properties kept: `WouldBlock` means that the socket has no bytes and all bytes read from it were used, so a caller
-//! that then waits for the socket misses none; encrypted bytes are sent before new ones are made, so memory is bounded;
-//! the peer's end counts only if the peer announced it (`close_notify`).
+//! that then waits for the socket misses none; a read ends after a bounded number of messages without data
+//! (`Interrupted`), so that its caller can check the time; encrypted bytes are sent before new ones are made, so memory
+//! is bounded; the peer's end counts only if the peer announced it (`close_notify`).
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -21,6 +22,9 @@ use crate::cancel::Cancel;
 const SMALL: usize = 4 << 10;
 /// Most bytes read from the socket at once; the size grows to this while reads come back full.
 const LARGE: usize = 256 << 10;
+/// Times that a read feeds the library without getting data: a record of 16 KiB takes five, because the library takes
+/// 4 KiB at once. A peer may send any number of messages without data (tickets, empty records).
+const FRUITLESS: u32 = 8;
 /// Bytes that may be encrypted ahead of the socket.
 const AHEAD: usize = 256 << 10;
 
@@ -187,7 +191,7 @@ impl Incoming {
 
 impl Read for TlsStream {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        loop {
+        for _ in 0..FRUITLESS {
             match self.tls.reader().read(into) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 read => return read,
@@ -196,6 +200,7 @@ impl Read for TlsStream {
             // Send the library's own answers (a key update) now: they must not wait for the next write.
             self.drain_some()?;
         }
+        Err(io::ErrorKind::Interrupted.into())
     }
 }
 

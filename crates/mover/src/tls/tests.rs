@@ -107,6 +107,26 @@ fn an_end_without_notice_is_no_end() {
     drop(client);
 }
 
+#[test]
+fn messages_without_data_do_not_hold_a_reader() {
+    let mut config = ServerConfig::clone(&server().config);
+    // Tickets have no data for the reader; the library takes 64 KiB of them at most.
+    config.send_tls13_tickets = 350;
+    let server = ServerTls { config: Arc::new(config), ..server() };
+    let (near, far) = pair();
+    thread::scope(|scope| {
+        scope.spawn(|| server.accept(far, TEST_TIMEOUT, &Cancel::default()));
+        let client = anyone().connect(near, "127.0.0.1", TEST_TIMEOUT, &Cancel::default());
+        let mut client = Stream::from(client.unwrap());
+        loop {
+            match client.read(&mut [0]).unwrap_err().kind() {
+                ErrorKind::WouldBlock => await_stream(&client, PollFlags::POLLIN),
+                kind => return assert_eq!(kind, ErrorKind::Interrupted),
+            }
+        }
+    });
+}
+
 /// A client's second connection, after one that has read something (and with it the tickets).
 fn second(client: &ClientTls, first: &ServerTls, second: &ServerTls) -> bool {
     let (control, peer) = shake(client, first);

@@ -100,10 +100,12 @@ impl ServerSession {
 
     /// STAT during a transfer.
     pub(super) fn status_of_transfer(&mut self) -> io::Result<()> {
-        let last = self.running.as_ref().and_then(Running::progress).or(self.tuned.last);
-        self.tuned.last = last;
+        if let Some(progress) = self.running.as_ref().and_then(Running::progress) {
+            // A request in it is delivered once.
+            self.look_at_progress(&progress)?;
+        }
         let mut lines = Vec::new();
-        if let Some(progress) = last {
+        if let Some(progress) = self.tuned.last {
             lines.push(format!("{} bytes, {}", progress.bytes, progress.rate));
             if let Some(limit) = progress.limited_by {
                 lines.push(format!("Limited by {limit}"));

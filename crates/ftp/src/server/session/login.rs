@@ -135,6 +135,7 @@ impl ServerSession {
         self.reply(234, "Begin TLS now.")?;
         // A login in clear text ends when TLS begins (RFC 4217, section 4), and so does all else that an attacker on the
         // path may have sent. No transfer runs.
+        self.take_way();
         self.client = ClientState::default();
         self.slot.release();
         let server = tls.server.for_session(ALPN);

@@ -144,7 +144,7 @@ impl ServerSession {
 
     /// Takes the data connection for the next transfer; without one, replies with the reason.
     fn channel(&mut self) -> io::Result<Option<Channel>> {
-        let Some(way) = self.client.way.take() else {
+        let Some(way) = self.take_way() else {
             self.reply(425, "EPSV or PASV first.")?;
             return Ok(None);
         };

@@ -1,11 +1,12 @@
 //! Commands that precede a transfer: PASV, EPSV, PORT, EPRT, TYPE, MODE, STRU, ALLO, REST.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, SocketAddrV4};
+use std::net::{IpAddr, Shutdown, SocketAddr, SocketAddrV4};
 
 use bufwise_mover::Sockets;
 use bufwise_policy::PolicyKind;
 use bufwise_units::Bytes;
+use socket2::SockRef;
 
 use super::ServerSession;
 use crate::server::budget::BudgetGrant;
@@ -69,19 +70,42 @@ impl ServerSession {
         }
     }
 
-    /// Listens on a port for the next transfer; an earlier port is closed.
+    /// Listens on a port for the next transfer; an earlier port is closed. If all are taken, a guest that only waits on
+    /// one may have to give it up.
     fn listen(&mut self) -> io::Result<Option<u16>> {
-        self.client.way = None;
+        self.take_way();
         let sockets = self.sockets();
-        let listened = data::listen(&sockets, self.control.local, self.server.config.data.ports.as_ref());
+        let ports = self.server.config.data.ports.as_ref();
+        let listen = || data::listen(&sockets, self.control.local, ports);
+        let mut listened = listen();
+        while data::is_taken(&listened) && self.server.slots.free_port(self.control.peer.ip()) {
+            listened = listen();
+        }
+        if let Some(ports) = ports.filter(|_| data::is_taken(&listened)) {
+            let reason = format!("all from {} to {} are taken", ports.start(), ports.end());
+            return self.no_port(&reason);
+        }
         match listened.map(|listener| (listener.local_addr(), listener)) {
             Ok((Ok(local), listener)) => {
+                // Without a descriptor for it, the port cannot be given up.
+                if let Ok(port) = listener.try_clone() {
+                    let give_up = move || {
+                        let _closed = SockRef::from(&port).shutdown(Shutdown::Both);
+                    };
+                    self.slot.wait_on_port(Some(Box::new(give_up)));
+                }
                 self.client.way = Some(Way::Passive(listener));
                 Ok(Some(local.port()))
             }
             Ok((Err(error), _)) => self.no_port(&error.to_string()),
             Err(error) => self.no_port(&error.to_string()),
         }
+    }
+
+    /// Takes the way of the next data connection; the session no longer waits on a port.
+    pub(super) fn take_way(&mut self) -> Option<Way> {
+        self.slot.wait_on_port(None);
+        self.client.way.take()
     }
 
     fn no_port(&mut self, reason: &str) -> io::Result<Option<u16>> {
@@ -99,6 +123,7 @@ impl ServerSession {
             self.server.tell(&Event::Refused { peer: self.control.peer, reason });
             return self.reply(501, "Only your own address, and ports from 1024.");
         }
+        self.take_way();
         self.client.way = Some(Way::Active(target));
         self.reply(200, "The server will connect.")
     }
