@@ -13,7 +13,8 @@ pub(crate) use kernel::effective_capabilities;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use bufwise_host::control::{self, Reply, Request};
+use bufwise_host::Error;
+use bufwise_host::control::{self, ControlError, Reply, Request};
 use bufwise_host::daemon::configured_socket;
 use clap::Args;
 use serde::Serialize;
@@ -119,7 +120,16 @@ fn daemon(socket: &Path) -> Point {
         ),
         Ok(Some(_)) => Point::limited("daemon", "its answer is not a status", "restart the daemon"),
         Ok(None) => Point::ok("daemon", format!("none at {}", socket.display())),
-        Err(error) => Point::limited("daemon", bufwise_host::in_words(&error), "ask as root"),
+        Err(error) => Point::limited("daemon", bufwise_host::in_words(&error), advice(&error)),
+    }
+}
+
+/// Returns what to do if the daemon cannot be asked.
+fn advice(error: &Error) -> &'static str {
+    match error {
+        Error::Control(ControlError::NotAllowed { .. }) => "ask as root",
+        Error::Control(ControlError::Stranger { .. }) => "name the daemon's own socket with --socket",
+        _ => "continue it if it is stopped (kill -CONT), else restart it (systemctl restart bufwise)",
     }
 }
 
@@ -152,7 +162,21 @@ impl fmt::Display for Report {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use bufwise_host::control::ExchangeError;
+
     use super::*;
+
+    #[test]
+    fn a_daemon_that_does_not_answer_is_not_a_matter_of_privilege() {
+        let path = || PathBuf::from("/run/bufwise/control");
+        let of = |error: ControlError| advice(&error.into());
+        assert_eq!(of(ControlError::NotAllowed { path: path() }), "ask as root");
+        let source = ExchangeError::Silent(Duration::from_secs(2));
+        assert!(of(ControlError::NoAnswer { path: path(), source }).contains("kill -CONT"));
+        assert!(of(ControlError::Stranger { path: path(), owner: 7 }).contains("--socket"));
+    }
 
     #[test]
     fn every_line_says_how_it_stands_and_what_to_do() {

@@ -1,10 +1,11 @@
 //! Exit status and error message, in one place: 0 done, 1 failed, 2 wrong usage; errors are one line.
 
 use std::fmt;
-use std::io::{self, Write};
 use std::process::ExitCode;
 
 use bufwise_host::in_words;
+
+use crate::output;
 
 /// Exit status for wrong usage.
 pub(crate) const USAGE: u8 = 2;
@@ -51,9 +52,7 @@ pub(crate) fn report(outcome: Outcome) -> ExitCode {
         Ok(status) => ExitCode::from(status),
         Err(Failure { status, message }) => {
             let line = message.lines().map(str::trim).filter(|line| !line.is_empty());
-            let line = line.collect::<Vec<_>>().join(" ");
-            // An error here is ignored: without standard error there is no place left to report to.
-            let _closed = writeln!(io::stderr(), "bufwise: {line}");
+            output::note(&format!("bufwise: {}\n", line.collect::<Vec<_>>().join(" ")));
             ExitCode::from(status)
         }
     }

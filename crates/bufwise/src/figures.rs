@@ -10,15 +10,16 @@ pub(crate) fn size(bytes: u64) -> String {
 /// Formats bit/s: `512.0 kbit/s`, `94.3 Mbit/s`.
 pub(crate) fn rate(bits: u64) -> String {
     let bits = bits as f64;
-    if bits < 1e6 { format!("{:.1} kbit/s", bits / 1e3) } else { format!("{:.1} Mbit/s", bits / 1e6) }
+    // From 999,950 on rounding would give four digits.
+    if bits < 999_950.0 { format!("{:.1} kbit/s", bits / 1e3) } else { format!("{:.1} Mbit/s", bits / 1e6) }
 }
 
 /// Formats seconds: `58 us`, `4.2 ms`, `107 ms`, `1.50 s`.
 pub(crate) fn time(seconds: f64) -> String {
     match seconds {
-        ..0.001 => format!("{:.0} us", seconds * 1e6),
+        ..0.000_999_5 => format!("{:.0} us", seconds * 1e6),
         ..0.099_95 => format!("{:.1} ms", seconds * 1e3),
-        ..1.0 => format!("{:.0} ms", seconds * 1e3),
+        ..0.999_5 => format!("{:.0} ms", seconds * 1e3),
         _ => format!("{seconds:.2} s"),
     }
 }
@@ -64,8 +65,14 @@ mod tests {
 
     #[test]
     fn times_have_the_unit_that_fits() {
-        for (seconds, text) in [(0.000_058, "58 us"), (0.004_2, "4.2 ms"), (0.107, "107 ms"), (1.5, "1.50 s")]
-        {
+        for (seconds, text) in [
+            (0.000_058, "58 us"),
+            (0.000_999_7, "1.0 ms"),
+            (0.004_2, "4.2 ms"),
+            (0.107, "107 ms"),
+            (0.999_7, "1.00 s"),
+            (1.5, "1.50 s"),
+        ] {
             assert_eq!(time(seconds), text);
         }
     }
@@ -75,5 +82,6 @@ mod tests {
         assert_eq!((size(9_999), size(87_040)), ("9999 B".to_owned(), "87.0 KB".to_owned()));
         assert_eq!((size(6_291_456), size(1 << 31)), ("6.29 MB".to_owned(), "2.15 GB".to_owned()));
         assert_eq!((rate(512_000), rate(94_300_000)), ("512.0 kbit/s".to_owned(), "94.3 Mbit/s".to_owned()));
+        assert_eq!(rate(999_960), "1.0 Mbit/s");
     }
 }

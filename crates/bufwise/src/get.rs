@@ -13,6 +13,7 @@ use clap::Args;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::exit::{Failure, Outcome};
+use crate::output;
 use crate::transfer::{Command, Options, Way, address};
 
 /// Get a file or a directory by FTP; --policy tunes the buffers of its connections
@@ -54,7 +55,7 @@ impl GetArgs {
         if self.recursive {
             return self.tree(&url);
         }
-        if let Some(path) = self.output.as_deref().filter(|path| path.as_os_str() != "-") {
+        if let Some(path) = self.output.as_deref().filter(|path| !is_stdout(path)) {
             follow(path)?;
         }
         if let Some(path) = self.output.as_deref().filter(|path| is_no_file(path)) {
@@ -84,7 +85,12 @@ impl GetArgs {
                 "standard output, a pipe or a device keeps no part that --resume can continue: leave it out",
             ));
         }
-        let to_stdout = path.as_os_str() == "-";
+        let to_stdout = is_stdout(path);
+        if to_stdout && options.reports_to_stdout() {
+            return Err(Failure::usage(
+                "standard output cannot get both the file and the report: name a file with -o or --json",
+            ));
+        }
         // Standard output is open already: confinement does not concern it.
         let (path, target) = if to_stdout { (Path::new("/dev/stdout"), None) } else { (path, Some(path)) };
         let mut command = Command::prepare(Way::Get, url, options, target)?;
@@ -155,11 +161,16 @@ impl Write for Patient {
     }
 }
 
+/// Whether `path` is standard output.
+fn is_stdout(path: &Path) -> bool {
+    output::is_stdout(path) || path == Path::new("/dev/stdout")
+}
+
 /// Whether `path` is standard output, a pipe, a socket or a device.
 fn is_no_file(path: &Path) -> bool {
     let is_special = |metadata: std::fs::Metadata| {
         let kind = metadata.file_type();
         kind.is_char_device() || kind.is_fifo() || kind.is_socket() || kind.is_block_device()
     };
-    path.as_os_str() == "-" || path.metadata().is_ok_and(is_special)
+    is_stdout(path) || path.metadata().is_ok_and(is_special)
 }

@@ -6,6 +6,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use bufwise_ftp::wire::terminal::escape_for_terminal;
 use serde::Serialize;
 
 /// Whether `--json` names standard output.
@@ -59,10 +60,16 @@ pub(crate) fn whole(path: &Path, text: &str) -> Result<()> {
     written.with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Writes text to standard error. A failure (for example a full disk) is ignored: there is no place left to report it
-/// to.
+/// Writes text to standard error, with line feeds as its only control characters. A failure (for example a full disk) is
+/// ignored: there is no place left to report it to.
 pub(crate) fn note(text: &str) {
-    let _unread = io::stderr().write_all(text.as_bytes());
+    let _unread = io::stderr().write_all(harmless(text).as_bytes());
+}
+
+/// Escapes what would control the terminal, except line feeds: texts contain names that anybody may have chosen.
+fn harmless(text: &str) -> String {
+    let lines: Vec<String> = text.split('\n').map(|line| escape_for_terminal(line.as_bytes())).collect();
+    lines.join("\n")
 }
 
 /// Writes text to standard output; a closed reader (`| head`) is no error.
@@ -72,5 +79,16 @@ pub(crate) fn line(text: &str) -> Result<()> {
             Err(error).context("cannot write to standard output")
         }
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notes_have_lines_and_do_nothing_else_to_a_terminal() {
+        assert_eq!(harmless("one\n caf\u{e9}\n"), "one\n caf\u{e9}\n");
+        assert_eq!(harmless("a\u{1b}[2J\r\nb\u{202e}c"), "a\\u{1b}[2J\\r\nb\\u{202e}c");
     }
 }

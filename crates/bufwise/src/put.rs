@@ -2,11 +2,13 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use bufwise_ftp::client::{ClientError, LocalError, Url};
+use bufwise_ftp::wire::terminal::escape_for_terminal;
 use clap::Args;
 use nix::fcntl::OFlag;
 
@@ -79,10 +81,8 @@ impl PutArgs {
             let below = remote.strip_prefix(&url.path).unwrap_or(&remote);
             command.not_made(&remote, &self.file.join(below), refused);
         }
-        command.left_out(
-            found.links.iter().map(|path| format!("{}: it is a link", path.display())),
-            found.links.len(),
-        );
+        let links = found.links.iter().map(|path| escape_for_terminal(path.as_os_str().as_bytes()));
+        command.left_out(links.map(|name| format!("{name}: it is a link")), found.links.len());
         for path in &found.special {
             let (local, source) =
                 (self.file.join(path), io::Error::other("it is neither a file nor a directory"));

@@ -170,7 +170,7 @@ impl ServeArgs {
         let signals = Signals::watch()?;
         let notify = Notify::from_environment()?;
         let run_as = self.run_as.as_deref().map(privilege::find).transpose()?;
-        let (config, sources, listens_anywhere) = self.config()?;
+        let (config, sources) = self.config()?;
         let needs = Needs {
             directory: config.directory.clone(),
             writes: sources.may_let_write(),
@@ -179,7 +179,7 @@ impl ServeArgs {
             files: sources.files(),
         };
         let directory = config.directory.clone();
-        let server = bind(config, listens_anywhere, &log, records)?;
+        let server = bind(config, &log, records)?;
         let rules = needs.rules();
         if let Some(user) = &run_as {
             privilege::become_user(user)?;
@@ -198,9 +198,8 @@ impl ServeArgs {
         Ok(0)
     }
 
-    /// Returns the server's configuration, the sources of users and certificate, and whether the address is the default
-    /// one.
-    fn config(self) -> Result<(Config, Sources, bool), Failure> {
+    /// Returns the server's configuration, and the sources of users and certificate.
+    fn config(self) -> Result<(Config, Sources), Failure> {
         // clap's `required_unless_present` ensures that there is a directory.
         let directory = self.directory.unwrap_or_default();
         let anywhere = SocketAddr::from((Ipv6Addr::UNSPECIFIED, DEFAULT_PORT));
@@ -236,7 +235,7 @@ impl ServeArgs {
             },
             ..Config::new(listen, directory)
         };
-        Ok((config, sources, self.listen.is_none()))
+        Ok((config, sources))
     }
 }
 
@@ -254,13 +253,14 @@ fn say_whether(confined: &Result<Confined>, filtered: &Result<()>, log: &Log) {
     }
 }
 
-/// Listens; if no address was given and the host has no IPv6, on IPv4 only.
-fn bind(
-    config: Config,
-    listens_anywhere: bool,
-    log: &Arc<Log>,
-    records: Option<Records>,
-) -> Result<Server, Failure> {
+/// Returns the address to listen at: on a host without IPv6, all addresses are those of IPv4.
+fn reachable(listen: SocketAddr, has_ipv6: impl FnOnce() -> bool) -> SocketAddr {
+    let is_any = listen.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED);
+    if is_any && !has_ipv6() { SocketAddr::from((Ipv4Addr::UNSPECIFIED, listen.port())) } else { listen }
+}
+
+/// Listens, and logs each event.
+fn bind(config: Config, log: &Arc<Log>, records: Option<Records>) -> Result<Server, Failure> {
     let log = Arc::clone(log);
     let observer = Box::new(move |event: &Event| {
         log.event(event);
@@ -270,11 +270,8 @@ fn bind(
             log.warn(bufwise_host::in_words(error.as_ref()));
         }
     });
-    let has_ipv6 = !listens_anywhere || std::net::UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).is_ok();
-    let config = match has_ipv6 {
-        true => config,
-        false => Config { listen: SocketAddr::from((Ipv4Addr::UNSPECIFIED, DEFAULT_PORT)), ..config },
-    };
+    let has_ipv6 = || std::net::UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).is_ok();
+    let config = Config { listen: reachable(config.listen, has_ipv6), ..config };
     Server::bind(config, observer).map_err(|error| match error {
         ServeError::Policy(_) => Failure::usage(error),
         ServeError::Listen { ref source, address } => {
@@ -440,6 +437,13 @@ mod tests {
         for text in ["", "localhost:21", "127.0.0.1:", "70000"] {
             assert!(listen_address(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn without_ipv6_a_port_is_one_of_all_addresses_of_ipv4() {
+        let at = |text: &str, has_ipv6| reachable(listen_address(text).unwrap(), || has_ipv6).to_string();
+        assert_eq!([at("2100", true), at("2100", false)], ["[::]:2100", "0.0.0.0:2100"]);
+        assert_eq!(at("[::1]:21", false), "[::1]:21", "the address that was named, or none");
     }
 
     #[test]

@@ -104,7 +104,7 @@ impl Command {
         let access = Access::to(url, login, security, options.patience(), cancel);
         let report = Report::new(way.name(), url, options.policy);
         let engine_choice = options.policy.needs_engine().then(|| way.choice(options.policy));
-        let quiet = options.quiet || options.json.as_deref().is_some_and(output::is_stdout);
+        let quiet = options.quiet || options.reports_to_stdout();
         let show = Show::new(options.quiet);
         let (jobs, json, started) = (usize::from(options.jobs), options.json, Instant::now());
         let engine = None;

@@ -22,11 +22,13 @@ use bufwise_host::netns;
 use bufwise_host::signals::Signals;
 use bufwise_units::Micros;
 use clap::Args;
+use signal_hook::consts::SIGHUP;
 
 use crate::exit::Outcome;
 use crate::http::server::{Door, Server};
 use crate::ls::AskedDaemon;
 use crate::output;
+use crate::run::command;
 use crate::top;
 use crate::top::pace::Pace;
 use crate::top::source::Source;
@@ -64,6 +66,8 @@ impl WebArgs {
     pub(crate) fn run(self) -> Outcome {
         // Before any thread, so that none of them receives a signal.
         let signals = Signals::watch()?;
+        // A signal that is blocked is received even if it is ignored, as by nohup.
+        let outlives_terminal = command::ignores(SIGHUP);
         // A failure to sample is reported here, before there is a page to show it.
         Source::open(self.asked.clone())?.sample()?;
         let cannot_listen = || format!("cannot listen at {}", self.listen);
@@ -75,7 +79,7 @@ impl WebArgs {
         let mut server = Server::new(door, MAX_CLIENTS, MAX_PAGES);
         let model = Model::new(netns::own()?.label());
         let mut site = Site::new(gate, model, self.asked, Pace::new(self.interval));
-        while !signals.stop() && !signals.reload() {
+        while !signals.stop() && (!signals.reload() || outlives_terminal) {
             let mut others = vec![signals.as_fd()];
             others.extend(site.descriptors());
             server.turn(&others, |request| site.answer(request)).context("cannot wait for a request")?;

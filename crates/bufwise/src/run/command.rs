@@ -4,23 +4,23 @@
 //! A signal that this process was started to ignore (`nohup`, `&` in a script) is left ignored, because the command inherits
 //! that: a handler here would be the default action there.
 
+use std::cell::OnceCell;
 use std::ffi::{OsStr, OsString};
-use std::fs;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, Command, ExitStatus};
+use std::process::{self, Child, Command, ExitStatus};
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
+use std::{env, fs, thread};
 
 use bufwise_bpf::{Cgroup, CgroupError};
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{Id, WaitPidFlag, waitid, waitpid};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, getpgid, getsid};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::flag;
 use signal_hook::iterator::SignalsInfo;
@@ -55,25 +55,27 @@ pub(crate) type Signals = SignalsInfo<WithOrigin>;
 /// leave the engine behind. Ignored signals stay ignored, except that of a child's end: where it is ignored, the kernel keeps
 /// no exit status.
 pub(crate) fn catch_signals() -> Result<Signals, StartError> {
-    let ignored = ignored();
-    let is_ignored = |signal: i32| ignored & 1 << (signal - 1) != 0;
-    if is_ignored(SIGCHLD) {
+    if ignores(SIGCHLD) {
         flag::register(SIGCHLD, Arc::new(AtomicBool::new(false))).map_err(StartError::Setup)?;
     }
-    Signals::new(PASSED_ON.into_iter().filter(|signal| !is_ignored(*signal))).map_err(StartError::Setup)
+    Signals::new(PASSED_ON.into_iter().filter(|signal| !ignores(*signal))).map_err(StartError::Setup)
 }
 
-/// Returns the signals that this process ignores, a bit each, from the first on; none if `/proc` does not show them.
-fn ignored() -> u64 {
+/// Whether this process ignores a signal; false if `/proc` does not show it.
+pub(crate) fn ignores(signal: i32) -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default()
+    // A bit for each signal, from the first on.
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default();
+    mask & 1 << (signal - 1) != 0
 }
 
 /// The running command.
 pub(crate) struct Running {
     pid: Pid,
     ended: Receiver<io::Result<ExitStatus>>,
+    /// The exit status, once it has been received.
+    status: OnceCell<u8>,
     wake: UnixStream,
 }
 
@@ -113,8 +115,7 @@ impl Running {
                 let _over = waker.write_all(b"!");
             })
             .map_err(StartError::Setup)?;
-        let mut command = Command::new(program);
-        command.args(arguments);
+        let mut command = command_of(program.as_ref(), arguments);
         let child = match cgroup {
             Some(cgroup) => cgroup.spawn(&mut command),
             None => command.spawn().map_err(CgroupError::Start),
@@ -125,7 +126,7 @@ impl Running {
         *target.lock() = Some(pid);
         // Both threads wait for this.
         let _received = (begin.send(()), start.send(child));
-        Ok(Self { pid, ended, wake })
+        Ok(Self { pid, ended, status: OnceCell::new(), wake })
     }
 
     /// The command's process ID.
@@ -140,17 +141,41 @@ impl Running {
 
     /// The exit status, 128 + n after signal n; `None` while the command runs.
     pub(crate) fn status(&self) -> Option<u8> {
-        match self.ended.try_recv() {
-            Ok(ended) => Some(code_of(ended)),
-            Err(TryRecvError::Disconnected) => Some(crate::exit::FAILED),
-            Err(TryRecvError::Empty) => None,
+        if self.status.get().is_none() {
+            let status = match self.ended.try_recv() {
+                Ok(ended) => code_of(ended),
+                Err(TryRecvError::Disconnected) => crate::exit::FAILED,
+                Err(TryRecvError::Empty) => return None,
+            };
+            let _first = self.status.set(status);
         }
+        self.status.get().copied()
     }
 
     /// Waits for the end of the command; returns its exit status, as [`Self::status`].
     pub(crate) fn wait(&self) -> u8 {
-        self.ended.recv().map_or(crate::exit::FAILED, code_of)
+        *self.status.get_or_init(|| self.ended.recv().map_or(crate::exit::FAILED, code_of))
     }
+}
+
+/// Returns the command as it is started. A service manager names the process that it hands sockets to, and that has to give
+/// signs of life, by its ID (sd_listen_fds(3), sd_watchdog_enabled(3)). If it named this process, it meant the command: a
+/// shell, which knows its own ID, writes that there and becomes the command.
+fn command_of(program: &OsStr, arguments: &[impl AsRef<OsStr>]) -> Command {
+    let own = process::id().to_string();
+    let names_us = |name: &&str| env::var(name).is_ok_and(|pid| pid == own);
+    let named = ["LISTEN_PID", "WATCHDOG_PID"].into_iter().filter(names_us);
+    let script: String = named.map(|name| format!("{name}=$$; ")).collect();
+    if script.is_empty() {
+        let mut command = Command::new(program);
+        command.args(arguments);
+        return command;
+    }
+    let mut shell = Command::new("/bin/sh");
+    shell.arg("-c").arg(script + "exec \"$0\" \"$@\"").arg(program).args(arguments);
+    // It names the same process in another form.
+    shell.env_remove("LISTEN_PIDFDID");
+    shell
 }
 
 /// Returns the exit status of a command that has ended, 128 + n after signal n.
@@ -199,17 +224,39 @@ fn wait_until_over(command: Pid) {
     }
 }
 
-/// Passes a signal on to the command, unless the terminal caused it (its sender is the kernel): the command is in the
-/// same process group and has already received that signal. Nor does the command get back what it sends to its parent, as
-/// some programs do once they are ready, or to its whole process group.
+/// Passes a signal on to the command, unless the terminal has sent it to the command, too. Nor does the command get back what
+/// it sends to its parent, as some programs do once they are ready, or to its whole process group.
 fn pass_on(origin: &Origin, target: &Target) {
     let command = target.lock();
     let Some(pid) = *command else { return };
     let is_from_it = origin.process.is_some_and(|sender| sender.pid == pid.as_raw());
-    if matches!(origin.cause, Cause::Kernel) || is_from_it {
+    if is_from_it || is_for_both(origin, pid) {
         return;
     }
     if let Ok(signal) = Signal::try_from(origin.signal) {
         let _ended_meanwhile = kill(pid, signal);
+    }
+}
+
+/// Whether the command has received a signal of the terminal as well: the sender is the kernel, and the command is in the
+/// process group of this process. Of the terminal's end (SIGHUP) the kernel informs only the leader of the session.
+fn is_for_both(origin: &Origin, command: Pid) -> bool {
+    let is_leaders = origin.signal == SIGHUP && getsid(None) == Ok(Pid::this());
+    matches!(origin.cause, Cause::Kernel) && !is_leaders && getpgid(Some(command)) == getpgid(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_that_was_seen_stays_known() {
+        let (sender, ended) = channel();
+        let (wake, _other) = UnixStream::pair().unwrap();
+        let running = Running { pid: Pid::this(), ended, status: OnceCell::new(), wake };
+        assert_eq!(running.status(), None);
+        sender.send(Ok(ExitStatus::from_raw(7 << 8))).unwrap();
+        drop(sender);
+        assert_eq!((running.status(), running.status(), running.wait()), (Some(7), Some(7), 7));
     }
 }

@@ -12,6 +12,7 @@ use bufwise_units::{Micros, Rate};
 use clap::Args;
 
 use crate::exit::Failure;
+use crate::output;
 
 /// How to move files.
 #[derive(Debug, Args)]
@@ -138,6 +139,11 @@ impl Options {
     /// Whether to continue the part that an earlier attempt left.
     pub(crate) fn resumes(&self) -> bool {
         self.resume
+    }
+
+    /// Whether standard output gets the report.
+    pub(crate) fn reports_to_stdout(&self) -> bool {
+        self.json.as_deref().is_some_and(output::is_stdout)
     }
 
     pub(super) fn patience(&self) -> Duration {

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use bufwise_ftp::client::{ClientError, Outcome, Server, Url};
+use bufwise_ftp::wire::terminal::escape_for_terminal;
 use bufwise_mover::Held;
 use bufwise_policy::PolicyKind;
 use bufwise_units::{Bytes, Micros};
@@ -265,7 +266,7 @@ impl fmt::Display for Report {
 
 impl fmt::Display for FileReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.local, size(self.size))?;
+        write!(f, "{}: {}", escape_for_terminal(self.local.as_bytes()), size(self.size))?;
         if self.bytes == 0 && self.resumed_from == self.size && self.size > 0 {
             return write!(f, ", was there already");
         }
@@ -333,6 +334,14 @@ mod tests {
         assert!(!line.contains("was there"), "only its last reply was lost: {line}");
         let line = told(&[begun(40), RETRY, begun(60)], outcome(60, 40)).to_string();
         assert!(line.contains("40 B of them were there"), "{line}");
+    }
+
+    #[test]
+    fn a_name_does_nothing_to_the_terminal() {
+        let (name, made) = (Path::new("a\u{1b}[2J\nb"), Ok(outcome(0, 1)));
+        let file = FileReport::new(name, name, &made, &Tally::default(), Duration::ZERO, None);
+        assert!(file.to_string().starts_with("a\\u{1b}[2J\\nb: 1 B"), "{file}");
+        assert_eq!(file.local, "a\u{1b}[2J\nb", "JSON has the name itself");
     }
 
     #[test]

@@ -4,10 +4,13 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 
+use nix::fcntl::OFlag;
+use nix::pty::{PtyMaster, grantpt, posix_openpt, ptsname_r, unlockpt};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
 use nix::unistd::{Pid, mkfifo};
@@ -123,6 +126,75 @@ fn what_the_command_sends_to_its_parent_does_not_come_back() {
     kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGTERM).unwrap();
     output.read_to_string(&mut said).unwrap();
     assert_eq!((said.as_str(), child.wait().unwrap().code()), ("sent\nend\n", Some(9)));
+}
+
+/// Starts `run` as the leader of the session of a new terminal, and waits until its command has said `up`. Returns it with the
+/// other side of the terminal, which ends with that.
+fn at_a_terminal(words: &[&str]) -> (Child, PtyMaster) {
+    // No process that another test starts meanwhile must keep it open.
+    let mut terminal = posix_openpt(OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_CLOEXEC).unwrap();
+    grantpt(&terminal).unwrap();
+    unlockpt(&terminal).unwrap();
+    let side = ptsname_r(&terminal).unwrap();
+    let side = fs::File::options().read(true).write(true).custom_flags(OFlag::O_NOCTTY.bits()).open(side);
+    let side = side.unwrap();
+    let stdio = || Stdio::from(side.try_clone().unwrap());
+    let mut command = Command::new("setsid");
+    command.args(["--ctty", "env", "--default-signal=HUP,INT", PROGRAM, "run", "--engine", "user", "--"]);
+    let child = command.args(words).stdin(stdio()).stdout(stdio()).stderr(stdio()).spawn().unwrap();
+    let (mut said, mut bytes) = (Vec::<u8>::new(), [0; 256]);
+    while !text(&said).contains("up") {
+        let count = terminal.read(&mut bytes).expect("the command goes on");
+        said.extend_from_slice(&bytes[..count]);
+    }
+    (child, terminal)
+}
+
+/// A command that ends with status 9 after this signal; it ends by itself should the test fail.
+fn ends_after(signal: &str) -> String {
+    format!("trap 'exit 9' {signal}; echo up; for _ in $(seq 6000); do sleep 0.01; done")
+}
+
+/// Returns the exit status, once it has ended.
+fn status_of(child: &mut Child) -> Option<i32> {
+    let mut status = None;
+    eventually("it ends", || {
+        status = child.try_wait().unwrap();
+        status.is_some()
+    });
+    status.and_then(|status| status.code())
+}
+
+#[test]
+fn the_end_of_the_terminal_is_told_to_the_command_where_bufwise_leads_the_session() {
+    let (mut child, terminal) = at_a_terminal(&["sh", "-c", &ends_after("HUP")]);
+    drop(terminal);
+    assert_eq!(status_of(&mut child), Some(9));
+}
+
+#[test]
+fn a_key_that_interrupts_reaches_a_command_that_has_left_the_terminal() {
+    let (mut child, mut terminal) = at_a_terminal(&["setsid", "sh", "-c", &ends_after("INT")]);
+    terminal.write_all(b"\x03").unwrap();
+    assert_eq!(status_of(&mut child), Some(9));
+}
+
+#[test]
+fn what_a_service_manager_hands_to_bufwise_by_its_number_is_the_commands() {
+    let said = |variables: &str, words: &str| {
+        let script = format!("export {variables}; exec {PROGRAM} run --engine user -- {words}");
+        Command::new("sh").args(["-c", &script]).stdin(Stdio::null()).output().unwrap()
+    };
+    let numbers = "sh -c 'echo $$ $LISTEN_PID $WATCHDOG_PID; exit 7' x y";
+    let output = said("LISTEN_PID=$$ WATCHDOG_PID=$$", numbers);
+    let all = text(&output.stdout);
+    let all: Vec<&str> = all.split_whitespace().collect();
+    assert!(all.len() == 3 && all.iter().all(|number| *number == all[0]), "{output:?}");
+    assert_eq!(output.status.code(), Some(7));
+    let output = said("LISTEN_PID=1 WATCHDOG_PID=$$", numbers);
+    let all = text(&output.stdout);
+    assert!(all.split_whitespace().nth(1) == Some("1"), "another's stays another's: {output:?}");
+    assert_eq!(said("LISTEN_PID=$$", "no-such-command").status.code(), Some(127));
 }
 
 #[test]

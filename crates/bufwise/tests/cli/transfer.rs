@@ -137,9 +137,11 @@ fn a_file_goes_where_a_netrc_lets_it_and_nowhere_without() {
 fn standard_output_gets_the_file_and_nothing_else() {
     let served = Served::start();
     fs::write(served.root.path().join("file.bin"), content()).unwrap();
-    let output = served.bufwise(&["get", &served.url("file.bin"), "-o", "-"]);
-    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
-    assert!(output.stdout == content());
+    for to in ["-", "/dev/stdout"] {
+        let output = served.bufwise(&["get", &served.url("file.bin"), "-o", to]);
+        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(output.stdout == content(), "{to}");
+    }
     assert!(fs::read_dir(served.home.path()).unwrap().next().is_none());
 }
 
@@ -398,11 +400,27 @@ fn wrong_usage_is_said_before_any_connection() {
         (&["put", "/", "ftp://h/x"], "add -r"),
         (&["get", "ftp://h/x", "--resume", "-o", "-"], "--resume"),
         (&["get", "ftp://h/x", "--resume", "-o", "/dev/null"], "leave it out"),
+        (&["get", "ftp://h/x", "-o", "-", "--json", "-"], "both the file and the report"),
     ] {
         let line = only_error(&run(arguments), 2);
         assert!(line.contains(words) && !line.contains("hunter2"), "{arguments:?}: {line}");
     }
     assert!(only_error(&run(&["put", "/no/such/file", "ftp://h/x"]), 1).contains("/no/such/file"));
+}
+
+#[test]
+fn names_of_local_files_do_nothing_to_the_terminal() {
+    let served = Served::start();
+    served.netrc(0o600);
+    let tree = served.home.path().join("tree");
+    fs::create_dir(&tree).unwrap();
+    std::os::unix::fs::symlink("nowhere", tree.join("\u{1b}[2Jlink\nline")).unwrap();
+    let output = served.bufwise(&["put", "-r", "tree", &served.url_of_jo("tree")]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("left out \\u{1b}[2Jlink\\nline: it is a link"), "{said:?}");
+    let line = only_error(&served.bufwise(&["put", "\u{1b}[2Jmissing", &served.url_of_jo("")]), 1);
+    assert!(line.contains("cannot read \\u{1b}[2Jmissing") && !line.contains('\u{1b}'), "{line:?}");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use nix::unistd::{Pid, geteuid};
 use serde_json::Value;
 
 use crate::connections::Pair;
-use crate::run::{command, eventually, only_error, patience, run};
+use crate::run::{PROGRAM, command, eventually, only_error, patience, run};
 
 /// The program, and its output.
 pub(crate) struct Web {
@@ -286,6 +286,21 @@ fn a_signal_ends_it_in_order() {
         assert_eq!(web.wait(), Some(0), "{signal}");
         open.read_to_end(&mut Vec::new()).expect("its pages are ended");
     }
+}
+
+#[test]
+fn started_by_nohup_it_outlives_the_terminal() {
+    let mut command = Command::new("env");
+    command.args(["--ignore-signal=HUP", PROGRAM, "web", "--no-daemon"]).stdin(Stdio::null());
+    let mut web = Web::started(command);
+    let pid = Pid::from_raw(web.child.id().cast_signed());
+    kill(pid, Signal::SIGHUP).unwrap();
+    // The signal has been read when the second request is answered.
+    for _ in 0..2 {
+        assert_eq!(status(&web.exchange("GET /", &web.fields()).0), "200");
+    }
+    kill(pid, Signal::SIGTERM).unwrap();
+    assert_eq!(web.wait(), Some(0));
 }
 
 #[test]
