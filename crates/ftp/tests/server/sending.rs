@@ -34,13 +34,15 @@ fn a_crowd_of_downloads_that_nobody_reads_stays_within_the_bound_and_all_arrive(
             (client, data)
         })
         .collect();
-    let ends: HashSet<SocketAddr> = downloads.iter().map(|(_, data)| data.local_addr().unwrap()).collect();
+    // By both addresses: two connections to different ports may have the same port at this end.
+    let ends: HashSet<[SocketAddr; 2]> =
+        downloads.iter().map(|(_, data)| [data.peer_addr().unwrap(), data.local_addr().unwrap()]).collect();
     let mut diag = Diag::open().unwrap();
     let (mut queued, mut steady) = (Vec::new(), 0);
     // A queue stops growing once its grant is used up. The size of the grant depends on the order of the requests.
     eventually("all have filled their buffers", || {
         let all = diag.tcp(States::ESTABLISHED).unwrap();
-        let ours = all.iter().filter(|one| ends.contains(&one.peer));
+        let ours = all.iter().filter(|one| ends.contains(&[one.local, one.peer]));
         let now: Vec<u64> = ours.map(|one| u64::from(one.mem.wmem_queued)).collect();
         let stands = now == queued && now.len() == COUNT && !now.contains(&0);
         steady = if stands { steady + 1 } else { 0 };
