@@ -1,4 +1,4 @@
-//! Tests, on the host, of how the programs in the kernel apply shares of the send memory (`rules.h`).
+//! Tests, on the host, of how the programs in the kernel apply shares of the send memory (`rules_send.h`).
 
 use crate::abi::{bw_config, bw_control, bw_flow};
 use crate::config::{ReceiveRule, SendRule};

@@ -1,5 +1,5 @@
 //! Tests, on the host, of single clauses of the receive side's rules: `drs.h`, `arrivals.h`, `losses.h`, and the inputs
-//! that `rules.h` takes from a connection's record. A clause that is deleted or inverted fails a test
+//! that `rules_receive.h` takes from a connection's record. A clause that is deleted or inverted fails a test
 //! (`scripts/mutants`).
 
 use std::collections::BTreeSet;

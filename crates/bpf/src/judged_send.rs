@@ -1,4 +1,4 @@
-//! Tests, on the host, of single clauses of the send side's rules: `send.h`, `bound.h`, and the inputs that `rules.h`
+//! Tests, on the host, of single clauses of the send side's rules: `send.h`, `bound.h`, and the inputs that `rules_send.h`
 //! takes from a connection's record. A clause that is deleted or inverted fails a test (`scripts/mutants`).
 
 use bufwise_units::Bytes;
@@ -166,7 +166,7 @@ fn a_buffer_that_was_full_has_run_empty_below_a_quarter() {
     assert_eq!((hold(4_000), hold(4_001)), (0, BEGAN + 1 + 2_000_000));
 }
 
-// ---- rules.h: the record ----
+// ---- rules_send.h: the record ----
 
 #[test]
 fn what_was_counted_before_is_no_news_to_the_rules() {

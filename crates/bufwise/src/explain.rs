@@ -17,6 +17,7 @@ use bufwise_host::address::Pattern;
 use bufwise_host::budget::Budget;
 use bufwise_host::control::{self, Reply, Request};
 use bufwise_host::netns;
+use bufwise_host::tcp_memory::TcpMemory;
 use bufwise_host::view::{ConnectionView, Listing};
 use clap::Args;
 use serde::Serialize;
@@ -95,8 +96,7 @@ pub(crate) fn report(address: Pattern, asked: &AskedDaemon) -> Result<Report, Fa
     });
     let Listing { connections: known, budget, .. } = known;
     if let Some(memory) = short {
-        let (held, pressure) = (size(memory.held.0), size(memory.pressure.0));
-        notes.push(format!("the kernel's TCP holds {held}, more than the {pressure} of net.ipv4.tcp_mem"));
+        notes.push(shortage(memory));
     }
     let ends = Ends::of(&connections);
     let explained = |watched: Watched| {
@@ -107,6 +107,14 @@ pub(crate) fn report(address: Pattern, asked: &AskedDaemon) -> Result<Report, Fa
     let mut connections: Vec<Explanation> = connections.into_iter().map(explained).collect();
     connections.sort_by_key(|one| std::cmp::Reverse((one.view.goodput_bps, one.view.bytes())));
     Ok(Report { address, watched_s: seconds, connections, budget, notes })
+}
+
+/// Says how much memory the kernel's TCP held, and at which amount it stops shrinking buffers.
+fn shortage(memory: TcpMemory) -> String {
+    let (held, low) = (size(memory.held.0), size(memory.low.0));
+    format!(
+        "the kernel's TCP held {held}, and shrinks buffers until it holds less than {low} (net.ipv4.tcp_mem)"
+    )
 }
 
 /// Returns the connections as the daemon knows them, with its memory; nothing without a daemon. The inner error is the
@@ -170,5 +178,21 @@ impl Report {
             let _infallible = writeln!(text, "{more} more with less traffic: --json has all");
         }
         text + &self.memory() + &self.notes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bufwise_units::Bytes;
+
+    use super::*;
+
+    #[test]
+    fn a_shortage_is_told_with_the_amount_at_which_it_ends() {
+        // Pressure began above the larger bound and lasts.
+        let memory =
+            TcpMemory { held: Bytes(14_000_000), low: Bytes(12_000_000), pressure: Bytes(16_000_000) };
+        let told = "the kernel's TCP held 14.00 MB, and shrinks buffers until it holds less than 12.00 MB";
+        assert!(shortage(memory).starts_with(told), "{}", shortage(memory));
     }
 }

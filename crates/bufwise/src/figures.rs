@@ -7,11 +7,15 @@ pub(crate) fn size(bytes: u64) -> String {
     Bytes(bytes).readable()
 }
 
-/// Formats bit/s: `512.0 kbit/s`, `94.3 Mbit/s`.
+/// Formats bit/s: `512.0 kbit/s`, `94.3 Mbit/s`, `2.51 Gbit/s`.
 pub(crate) fn rate(bits: u64) -> String {
     let bits = bits as f64;
-    // From 999,950 on rounding would give four digits.
-    if bits < 999_950.0 { format!("{:.1} kbit/s", bits / 1e3) } else { format!("{:.1} Mbit/s", bits / 1e6) }
+    // From 999.95 of a unit on rounding would give four digits.
+    match bits {
+        ..999_950.0 => format!("{:.1} kbit/s", bits / 1e3),
+        ..999_950_000.0 => format!("{:.1} Mbit/s", bits / 1e6),
+        _ => format!("{:.2} Gbit/s", bits / 1e9),
+    }
 }
 
 /// Formats seconds: `58 us`, `4.2 ms`, `107 ms`, `1.50 s`.
@@ -82,6 +86,7 @@ mod tests {
         assert_eq!((size(9_999), size(87_040)), ("9999 B".to_owned(), "87.0 KB".to_owned()));
         assert_eq!((size(6_291_456), size(1 << 31)), ("6.29 MB".to_owned(), "2.15 GB".to_owned()));
         assert_eq!((rate(512_000), rate(94_300_000)), ("512.0 kbit/s".to_owned(), "94.3 Mbit/s".to_owned()));
-        assert_eq!(rate(999_960), "1.0 Mbit/s");
+        assert_eq!([rate(999_960), rate(999_960_000)], ["1.0 Mbit/s", "1.00 Gbit/s"]);
+        assert_eq!([rate(999_940_000), rate(25_000_000_000)], ["999.9 Mbit/s", "25.00 Gbit/s"]);
     }
 }

@@ -24,6 +24,7 @@ use serde::Serialize;
 use crate::exit::Outcome;
 use crate::figures::{narrow, size};
 use crate::output;
+use crate::terminal::{self, shortened};
 pub(crate) use colour::{Paint, Tint};
 use groups::{Group, Grouping};
 use select::filtered;
@@ -65,7 +66,8 @@ pub(crate) struct LsArgs {
     /// Also show loopback connections and idle ones
     #[arg(long)]
     pub(crate) all: bool,
-    /// Sort by this: numbers from the largest on, names alphabetically
+    /// Sort by this: numbers from the largest on, names alphabetically; groups have no round trip and no limit, and are sorted by
+    /// rate instead
     #[arg(long, value_name = "BY", value_enum, default_value_t = Order::Rate)]
     pub(crate) sort: Order,
     /// Show a line with sums for each process, peer or other group of connections; JSON has them as `groups`, in addition
@@ -104,7 +106,7 @@ impl LsArgs {
             listing = filtered(listing, filter);
         }
         if self.budget && listing.budget.is_none() {
-            bail_without_budget(&listing)?;
+            self.asked.bail_without_budget(&listing)?;
         }
         self.sort.sort(&mut listing.connections);
         if let Some(json) = &self.json {
@@ -127,15 +129,6 @@ impl LsArgs {
     }
 }
 
-/// Fails with the reason why there is no daemon's memory to show.
-fn bail_without_budget(listing: &Listing) -> Result<()> {
-    let why = listing.notes.iter().find(|note| note.starts_with(WITHOUT_DAEMON));
-    bail!(
-        "{}",
-        why.map_or("the budget is a daemon's, and no daemon listens: start bufwise daemon", String::as_str)
-    )
-}
-
 /// The list as JSON.
 #[derive(Debug, Serialize)]
 struct Document<'a> {
@@ -150,6 +143,16 @@ impl AskedDaemon {
     pub(crate) fn daemon(&self) -> Option<PathBuf> {
         let socket = || self.socket.clone().unwrap_or_else(daemon::configured_socket);
         (!self.no_daemon).then(socket)
+    }
+
+    /// Fails with the reason why there is no daemon's memory to show.
+    fn bail_without_budget(&self, listing: &Listing) -> Result<()> {
+        if self.no_daemon {
+            bail!("the budget is a daemon's, and --no-daemon asks none");
+        }
+        let why = listing.notes.iter().find(|note| note.starts_with(WITHOUT_DAEMON)).map(String::as_str);
+        let nobody = "the budget is a daemon's, and no daemon listens: start bufwise daemon";
+        bail!("{}", why.unwrap_or(nobody))
     }
 
     /// Adds what a daemon knows to the listing from socket diagnostics.
@@ -221,7 +224,7 @@ fn table(shown: &[&ConnectionView], home: &str, paint: Paint) -> String {
     let titles = with_group(TITLES.map(str::to_owned), "GROUP".to_owned());
     let widths: Vec<usize> = (0..titles.len())
         .map(|column| {
-            let cells = rows.iter().chain([&titles]).map(|row| row[column].chars().count());
+            let cells = rows.iter().chain([&titles]).map(|row| terminal::width(&row[column]));
             cells.max().unwrap_or_default()
         })
         .collect();
@@ -272,14 +275,18 @@ pub(crate) fn process(one: &ConnectionView) -> String {
     }
 }
 
-/// Returns the daemon's group of the connection, in at most `width` characters.
+/// Returns the daemon's group of the connection, in at most `width` columns of a terminal.
 pub(crate) fn group(one: &ConnectionView, width: usize) -> String {
     shortened(one.group.as_deref().unwrap_or("-"), width)
 }
 
-/// Formats a time in milliseconds for a narrow column.
+/// Formats a time in milliseconds for a narrow column: `0.02`, `0.5`, `42.0`, `107`.
 pub(crate) fn milliseconds(time: f64) -> String {
-    if time < 99.95 { format!("{time:.1}") } else { format!("{time:.0}") }
+    match time {
+        ..0.095 => format!("{time:.2}"),
+        ..99.95 => format!("{time:.1}"),
+        _ => format!("{time:.0}"),
+    }
 }
 
 /// Returns the limit as text: where fit's rate is the real limit, it replaces the window or buffer that the kernel
@@ -307,23 +314,11 @@ pub(crate) fn short(cause: Cause) -> &'static str {
     }
 }
 
-/// Returns `text` in at most `width` characters: a longer text loses its middle.
-pub(crate) fn shortened(text: &str, width: usize) -> String {
-    let count = text.chars().count();
-    if count <= width {
-        return text.to_owned();
-    }
-    let (head, tail) = ((width - 1) / 2, width - 1 - (width - 1) / 2);
-    let start: String = text.chars().take(head).collect();
-    let end: String = text.chars().skip(count - tail).collect();
-    format!("{start}~{end}")
-}
-
 fn line(cells: &[String], widths: &[usize]) -> String {
     let more = cells.len() - COLUMNS;
     let padded = cells.iter().zip(widths).enumerate().map(|(column, (cell, width))| {
         let is_figure = column > GROUP_PLACE && RIGHT.contains(&(column - more));
-        if is_figure { format!("{cell:>width$}") } else { format!("{cell:<width$}") }
+        if is_figure { terminal::right(cell, *width) } else { terminal::left(cell, *width) }
     });
     format!("{}\n", padded.collect::<Vec<_>>().join("  ").trim_end())
 }
@@ -478,6 +473,21 @@ PEER            PROCESS  GROUP         WAY   RATE  RTT ms  BDP       SEND  RECEI
 198.18.0.30:80  rsync/7  -             send  8.0M    50.0  50K  100K/4.0M   0/131K  application";
         assert_eq!(lines[..3].join("\n"), expected);
         assert!(!by_itself(&listing(vec![peer("198.18.0.2:80")]), false).contains("GROUP"));
+    }
+
+    #[test]
+    fn wide_letters_and_marks_of_a_programs_name_move_no_column() {
+        let named = |name: &str, pid| ConnectionView {
+            process: Some(name.to_owned()),
+            pid: Some(pid),
+            ..with_peer("198.18.0.2:80")
+        };
+        let (wide, marked) = ("\u{65e5}\u{672c}\u{8a9e}", "cafe\u{301}");
+        let all = vec![named(wide, 7), named(marked, 7), named(&wide.repeat(2), 4_194_304)];
+        let text = by_itself(&listing(all), false);
+        let before_way = |line: &str| line.find("  send  ").map(|at| terminal::width(&line[..at]));
+        let places: Vec<_> = text.lines().skip(1).take(3).map(before_way).collect();
+        assert_eq!(places, [Some(13 + 2 + PROCESS_WIDTH); 3], "{text}");
     }
 
     #[test]

@@ -5,43 +5,43 @@ use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
+use bufwise_host::control::message::Restored;
 use bufwise_host::control::{self, Reply, Request};
 use bufwise_host::daemon;
 use bufwise_host::leftovers::{self, Cleared};
+use bufwise_lab::congestion;
 use clap::Args;
 
 use crate::exit::{Failure, Outcome};
 use crate::output;
 
+/// The list that the laboratory widens for a moment.
+const ALLOWED: &str = "net.ipv4.tcp_allowed_congestion_control";
+
 /// Put back everything that bufwise has changed on this host
 ///
 /// A running daemon gives everything back, and tunes no more until SIGHUP or systemctl reload. Without a daemon, what a killed
-/// daemon or run has left is cleared. Settings of a running bufwise run stay.
+/// daemon, run or lab has left is cleared. Settings of a running bufwise run stay.
 #[derive(Debug, Args)]
 pub(crate) struct RestoreArgs {
     /// Control socket of the daemon, which has to exist; default the one that /etc/bufwise/bufwise.toml names, or
     /// /run/bufwise/control, which need not exist
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
+    /// Only clear what killed daemons and runs have left; a running daemon is left alone
+    #[arg(long, conflicts_with = "socket")]
+    leftovers: bool,
 }
 
 impl RestoreArgs {
     pub(crate) fn run(self) -> Outcome {
-        if let Some(named) = &self.socket {
-            check_socket(named)?;
-        }
-        let socket = self.socket.unwrap_or_else(daemon::configured_socket);
         // If a daemon refuses or fails, that is the result: nothing is changed without it.
-        let restored = match control::ask(&socket, &Request::Restore)? {
-            None => None,
-            Some(Reply::Restored(restored)) => Some(restored),
-            Some(Reply::Error(error)) => return Err(Failure::new(crate::exit::FAILED, error)),
-            Some(other) => {
-                let answer = format!("the daemon's answer belongs to another request: {other:?}");
-                return Err(Failure::new(crate::exit::FAILED, answer));
-            }
-        };
-        let Cleared { mut done, mut failed } = leftovers::clear()?;
+        let restored = if self.leftovers { None } else { ask_daemon(self.socket)? };
+        let mut cleared = leftovers::clear()?;
+        if !self.leftovers {
+            clear_laboratory(&mut cleared);
+        }
+        let Cleared { mut done, mut failed } = cleared;
         if let Some(restored) = restored {
             done.insert(0, format!("{} connections given back to the kernel", restored.connections));
             done.extend(restored.settings);
@@ -58,6 +58,32 @@ impl RestoreArgs {
         }
         output::line(&done.iter().map(|line| format!("{line}\n")).collect::<String>())?;
         if failed.is_empty() { Ok(0) } else { Err(Failure::new(crate::exit::FAILED, failed.join("; "))) }
+    }
+}
+
+/// Makes the daemon at this socket, or at the configured one, give everything back; `None` if there is no daemon.
+fn ask_daemon(socket: Option<PathBuf>) -> Result<Option<Restored>, Failure> {
+    if let Some(named) = &socket {
+        check_socket(named)?;
+    }
+    let socket = socket.unwrap_or_else(daemon::configured_socket);
+    match control::ask(&socket, &Request::Restore)? {
+        None => Ok(None),
+        Some(Reply::Restored(restored)) => Ok(Some(restored)),
+        Some(Reply::Error(error)) => Err(Failure::new(crate::exit::FAILED, error)),
+        Some(other) => {
+            let answer = format!("the daemon's answer belongs to another request: {other:?}");
+            Err(Failure::new(crate::exit::FAILED, answer))
+        }
+    }
+}
+
+/// Puts the list of allowed congestion controls back if a killed laboratory has left it widened.
+fn clear_laboratory(cleared: &mut Cleared) {
+    match congestion::restore_after_crash() {
+        Ok(None) => {}
+        Ok(Some(list)) => cleared.done.push(format!("{ALLOWED} = {}", list.trim())),
+        Err(error) => cleared.failed.push(format!("{ALLOWED}: {error}")),
     }
 }
 

@@ -55,6 +55,9 @@ impl TopArgs {
         if self.once || self.list.json.is_some() {
             return self.list.run();
         }
+        if self.list.budget {
+            return Err(Failure::usage("top shows the daemon's memory as bars; --budget needs --once"));
+        }
         if !stdin().is_terminal() || !stdout().is_terminal() {
             return Err(Failure::usage(
                 "top needs a terminal; top --once prints one table, --json one document",

@@ -20,6 +20,7 @@ use std::os::fd::AsFd;
 use anyhow::Context;
 use bufwise_host::netns;
 use bufwise_host::signals::Signals;
+use bufwise_socket::signals::Ignored;
 use bufwise_units::Micros;
 use clap::Args;
 use signal_hook::consts::SIGHUP;
@@ -28,7 +29,6 @@ use crate::exit::Outcome;
 use crate::http::server::{Door, Server};
 use crate::ls::AskedDaemon;
 use crate::output;
-use crate::run::command;
 use crate::top;
 use crate::top::pace::Pace;
 use crate::top::source::Source;
@@ -67,7 +67,7 @@ impl WebArgs {
         // Before any thread, so that none of them receives a signal.
         let signals = Signals::watch()?;
         // A signal that is blocked is received even if it is ignored, as by nohup.
-        let outlives_terminal = command::ignores(SIGHUP);
+        let outlives_terminal = Ignored::by_this_process().has(SIGHUP);
         // A failure to sample is reported here, before there is a page to show it.
         Source::open(self.asked.clone())?.sample()?;
         let cannot_listen = || format!("cannot listen at {}", self.listen);

@@ -144,8 +144,8 @@ impl Caps {
     }
 
     /// Raises maxima that are lower than requested in the calling thread's network namespace, and lowers its devices'
-    /// bounds. Values that dead owners left there are restored first. A setting that cannot be written from there is
-    /// skipped, and so is a device that goes meanwhile.
+    /// bounds. Values that dead owners left there are restored first; one that the kernel refuses stays in the journal. A
+    /// setting that cannot be written from there is skipped, and so is a device that goes meanwhile.
     ///
     /// # Errors
     /// The journal cannot be kept, or a setting cannot be read or written; nothing is changed then.
@@ -169,7 +169,8 @@ impl Caps {
         let mut wanted = wanted.to_vec();
         wanted.retain(|one| one.applies(settings.are_the_first));
         let directory = Directory::lock(&self.journals)?;
-        put_back_unowned(&directory, namespace, &settings, directory.read(namespace)?)?;
+        // A refusal keeps no other setting from being raised. It is reported when leftovers are cleared.
+        let (_, _told) = put_back_unowned(&directory, namespace, &settings, directory.read(namespace)?)?;
         let memberships = join(&directory, namespace, &settings, &wanted)?;
         let mut raised = Raised {
             caps: self.clone(),
@@ -215,9 +216,14 @@ impl Caps {
 
     /// Restores the values that dead owners left in the calling thread's network namespace, whose number is
     /// `namespace`.
+    ///
+    /// # Errors
+    /// The journal cannot be kept, or the kernel refuses a value; all others are restored.
     pub fn put_back(&self, namespace: u64) -> Result<Vec<Change>> {
         let (directory, settings) = (Directory::lock(&self.journals)?, Settings::open(&self.settings)?);
-        put_back_unowned(&directory, namespace, &settings, known(&directory, namespace, &settings)?)
+        let entries = known(&directory, namespace, &settings)?;
+        let (changes, refused) = put_back_unowned(&directory, namespace, &settings, entries)?;
+        refused.map_or(Ok(changes), Err)
     }
 
     /// Removes the journal of a namespace that is gone, unless it has a living owner.
@@ -388,7 +394,8 @@ impl Raised {
         let directory = Directory::lock(&self.caps.journals)?;
         drop(memberships);
         let entries = known(&directory, self.namespace, &self.settings)?;
-        put_back_unowned(&directory, self.namespace, &self.settings, entries)
+        let (changes, refused) = put_back_unowned(&directory, self.namespace, &self.settings, entries)?;
+        refused.map_or(Ok(changes), Err)
     }
 }
 
@@ -461,12 +468,13 @@ fn hand_down(directory: &Directory, entries: &Entries) -> Result<()> {
 }
 
 /// Restores the originals, among these entries, on which no owner relies any more, and removes them from the journal.
+/// Returns them, and the kernel's first refusal of an original; a refused one stays in the journal.
 fn put_back_unowned(
     directory: &Directory,
     namespace: u64,
     settings: &Settings,
     entries: Entries,
-) -> Result<Vec<Change>> {
+) -> Result<(Vec<Change>, Option<Error>)> {
     let (mut changes, mut kept, mut refused) = (Vec::new(), Entries::new(), None);
     for (setting, entry) in entries {
         let open = settings.find(setting).filter(|_| !directory.has_owner(namespace, setting.into()));
@@ -501,5 +509,5 @@ fn put_back_unowned(
     }
     directory.write(namespace, &kept)?;
     directory.forget_owners(namespace);
-    refused.map_or(Ok(changes), Err)
+    Ok((changes, refused))
 }

@@ -75,6 +75,12 @@ impl Cgroups {
         self.containers.settle();
     }
 
+    /// Returns how many groups are remembered.
+    #[cfg(test)]
+    pub(crate) fn remembered(&self) -> usize {
+        self.search.known()
+    }
+
     /// Returns why no group has a name, if the last search of [`Cgroups::name`] has failed to find the hierarchy.
     #[must_use]
     pub fn unavailable(&self) -> Option<&str> {

@@ -77,6 +77,12 @@ impl<S, V: Clone> Search<S, V> {
         self.known.retain(|_, name| name.is_some());
     }
 
+    /// Returns how many keys are known.
+    #[cfg(test)]
+    pub(crate) fn known(&self) -> usize {
+        self.known.len()
+    }
+
     /// Allows a search now.
     #[cfg(test)]
     pub(crate) fn allow(&mut self) {

@@ -1,4 +1,4 @@
-//! The daemon's signals, read through a descriptor.
+//! The signals of programs that serve (`daemon`, `serve` and others), read through a descriptor.
 //!
 //! They are blocked, so that they interrupt no system call: the kernel's verifier gives up with EAGAIN as soon as a
 //! signal is pending for the thread that loads a program, and libbpf gives up after five such attempts. Source:
@@ -7,6 +7,7 @@
 use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd};
 
+use bufwise_socket::signals::Ignored;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
@@ -24,18 +25,27 @@ impl Signals {
     /// Blocks SIGTERM and SIGINT (stop) and SIGHUP (reload), and reads them from now on. Threads that the caller
     /// starts later inherit the block; a thread that is running already would let them end the process.
     ///
+    /// SIGTERM and SIGINT stay ignored if this process was started to ignore them, as SIGINT by `&` in a script. SIGHUP is read
+    /// in any case: a reload harms nothing, and under nohup(1) an administrator may request it, too.
+    ///
     /// # Errors
     /// The kernel's refusal, for lack of descriptors.
     pub fn watch() -> Result<Self> {
+        Self::watch_unless(Ignored::by_this_process())
+    }
+
+    fn watch_unless(ignored: Ignored) -> Result<Self> {
         let what = || "cannot watch for signals".to_owned();
-        let signals: SigSet = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP].into_iter().collect();
+        let mut stopping = vec![Signal::SIGTERM, Signal::SIGINT];
+        stopping.retain(|signal| !ignored.has(*signal as i32));
+        let signals: SigSet = stopping.into_iter().chain([Signal::SIGHUP]).collect();
         signals.thread_block().during(what)?;
         let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
         let pending = SignalFd::with_flags(&signals, flags).during(what)?;
         Ok(Self { pending, stop: Cell::new(false), reload: Cell::new(false) })
     }
 
-    /// Returns whether SIGTERM or SIGINT has come.
+    /// Returns whether SIGTERM or SIGINT has come, unless it stays ignored.
     #[must_use]
     pub fn stop(&self) -> bool {
         self.read();
@@ -94,9 +104,26 @@ mod tests {
     }
 
     #[test]
+    fn a_stop_that_was_ignored_at_the_start_stays_ignored_and_a_hangup_is_a_reload() {
+        // On a thread of its own: the signal that stays ignored ends with it.
+        let body = || {
+            SigSet::from(Signal::SIGINT).thread_block().unwrap();
+            // SIGHUP and SIGINT.
+            let signals = Signals::watch_unless(Ignored::in_status("SigIgn:\t0000000000000003\n")).unwrap();
+            raise(Signal::SIGINT).unwrap();
+            assert!(!signals.stop() && !is_readable(&signals));
+            raise(Signal::SIGHUP).unwrap();
+            assert!(signals.reload() && !signals.stop());
+            raise(Signal::SIGTERM).unwrap();
+            assert!(signals.stop());
+        };
+        thread::spawn(body).join().unwrap();
+    }
+
+    #[test]
     fn a_system_call_is_not_interrupted() {
         let body = || {
-            let signals = Signals::watch().unwrap();
+            let signals = Signals::watch_unless(Ignored::default()).unwrap();
             raise(Signal::SIGINT).unwrap();
             let (silent, _other) = std::os::unix::net::UnixStream::pair().unwrap();
             let mut fds = [PollFd::new(silent.as_fd(), PollFlags::POLLIN)];

@@ -1,7 +1,6 @@
 //! Runs the user's programs on the two hosts: a server on host B, a client on host A.
 
 use std::ffi::{OsStr, OsString};
-use std::fs;
 use std::io::{self, Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -11,6 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bufwise_socket::diag::Diag;
+use bufwise_socket::signals::Ignored;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
 use thiserror::Error;
@@ -441,15 +441,8 @@ fn signal_name(signal: i32) -> String {
 
 /// Returns the signals that ask to stop, without those that this process was started to ignore, as by nohup(1).
 pub(crate) fn stopping_signals() -> Vec<i32> {
-    not_ignored(&fs::read_to_string("/proc/self/status").unwrap_or_default())
-}
-
-/// Returns the signals that ask to stop and that `status`, a text as `/proc/PID/status`, does not have among the ignored ones: a
-/// hexadecimal number with a bit for each signal, from the first on.
-fn not_ignored(status: &str) -> Vec<i32> {
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    let ignored = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default();
-    STOPPING.into_iter().filter(|signal| ignored & 1 << (signal - 1) == 0).collect()
+    let ignored = Ignored::by_this_process();
+    STOPPING.into_iter().filter(|signal| !ignored.has(*signal)).collect()
 }
 
 /// Turns the signals that ask to stop into events for as long as it lives.
@@ -473,17 +466,5 @@ impl SignalWatch {
 impl Drop for SignalWatch {
     fn drop(&mut self) {
         self.handle.close();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_signal_that_was_ignored_at_the_start_does_not_stop_a_run() {
-        assert_eq!(not_ignored("Name:\tbufwise\nSigIgn:\t0000000000000001\n"), [SIGINT, SIGTERM]);
-        assert_eq!(not_ignored("SigIgn:\t0000000000001002\n"), [SIGTERM, SIGHUP]);
-        assert_eq!(not_ignored(""), STOPPING);
     }
 }

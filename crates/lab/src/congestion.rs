@@ -5,10 +5,10 @@
 //! checks the list only when the default is set. So the list is widened for that moment and restored at once; a journal
 //! on disk lets the next start restore it if the process is killed in between.
 
-use std::fs;
+use std::fs::{self, File, TryLockError};
 use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
-use std::time::Duration;
 
 use thiserror::Error;
 
@@ -19,8 +19,10 @@ const ALLOWED: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
 const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
 /// File with the former value of the list while it is widened.
 const JOURNAL: &str = "/run/bufwise-allowed-congestion-control";
-/// Age from which the journal is a killed process's: the list is widened for milliseconds.
-const LEFT_BEHIND: Duration = Duration::from_secs(10);
+/// How often the journal is opened while others remove it.
+const ATTEMPTS: usize = 100;
+/// The longest list that is read (bytes): the kernel's own bound is a page.
+const LONGEST: usize = 4_096;
 
 /// Why a congestion control could not become a host's default.
 #[derive(Debug, Error)]
@@ -81,7 +83,7 @@ fn has_module(name: &str) -> bool {
 /// [`CongestionError`] when the kernel does not have it or refuses it.
 pub fn set_default(host: &Host, name: &str) -> Result<(), CongestionError> {
     // A list that was left widened may allow the name, so it would stay as it is.
-    let _best_effort = restore(Path::new(JOURNAL), Path::new(ALLOWED), LEFT_BEHIND);
+    let _best_effort = restore_after_crash();
     if host.sysctl(DEFAULT, name).is_ok() {
         return Ok(());
     }
@@ -90,54 +92,127 @@ pub fn set_default(host: &Host, name: &str) -> Result<(), CongestionError> {
         return Err(CongestionError::Unknown { name: name.to_owned(), available: available.join(" ") });
     }
     let not_allowed = |source| CongestionError::NotAllowed { name: name.to_owned(), source };
-    restore_after_crash().map_err(not_allowed)?;
-    let before = fs::read_to_string(ALLOWED).map_err(not_allowed)?;
-    fs::write(JOURNAL, &before).map_err(not_allowed)?;
-    let result = fs::write(ALLOWED, format!("{} {name}", before.trim()))
-        .map_err(not_allowed)
-        .and_then(|()| Ok(host.sysctl(DEFAULT, name)?));
-    restore_after_crash().map_err(not_allowed)?;
+    let journal = Journal::lock(Path::new(JOURNAL), Path::new(ALLOWED)).map_err(not_allowed)?;
+    let result = journal.widen(name).map_err(not_allowed).and_then(|()| Ok(host.sysctl(DEFAULT, name)?));
+    journal.put_back().map_err(not_allowed)?;
     result
 }
 
-/// Restores the list if a killed process left it widened; does nothing otherwise.
+/// Restores the list if a killed process left it widened, and returns it then.
 ///
 /// # Errors
 /// The file system's error.
-pub fn restore_after_crash() -> io::Result<()> {
-    restore(Path::new(JOURNAL), Path::new(ALLOWED), Duration::ZERO)
+pub fn restore_after_crash() -> io::Result<Option<String>> {
+    Journal::left_behind(Path::new(JOURNAL), Path::new(ALLOWED))?.map_or(Ok(None), Journal::put_back)
 }
 
-/// Restores the list `allowed` if there is a journal of at least this age.
-fn restore(journal: &Path, allowed: &Path, least_age: Duration) -> io::Result<()> {
-    let Ok(found) = fs::metadata(journal) else { return Ok(()) };
-    if found.modified()?.elapsed().is_ok_and(|age| age < least_age) {
-        return Ok(());
+/// The file with the former value of the list while it is widened. The process that widens the list holds its lock, which ends
+/// with the process; the file ends with the widening.
+struct Journal<'a> {
+    path: &'a Path,
+    /// The list of allowed congestion controls.
+    allowed: &'a Path,
+    file: File,
+}
+
+impl<'a> Journal<'a> {
+    /// Waits for the lock, and restores what a killed process left.
+    fn lock(path: &'a Path, allowed: &'a Path) -> io::Result<Self> {
+        for _ in 0..ATTEMPTS {
+            let file =
+                File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
+            file.lock()?;
+            let own = file.metadata()?.ino();
+            // Else the former holder has removed the file.
+            if fs::metadata(path).is_ok_and(|found| found.ino() == own) {
+                let journal = Self { path, allowed, file };
+                journal.write_back()?;
+                return Ok(journal);
+            }
+        }
+        Err(io::Error::new(io::ErrorKind::WouldBlock, "others change it all the time"))
     }
-    fs::write(allowed, fs::read_to_string(journal)?)?;
-    fs::remove_file(journal)
+
+    /// Returns the journal of a killed process; `None` if there is none, or a living process holds it.
+    fn left_behind(path: &'a Path, allowed: &'a Path) -> io::Result<Option<Self>> {
+        let file = match File::options().read(true).write(true).open(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            other => other?,
+        };
+        match file.try_lock() {
+            Ok(()) => Ok(Some(Self { path, allowed, file })),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+
+    /// Adds `name` to the list, and notes the former one before.
+    fn widen(&self, name: &str) -> io::Result<()> {
+        let before = fs::read_to_string(self.allowed)?;
+        self.file.set_len(0)?;
+        self.file.write_all_at(before.as_bytes(), 0)?;
+        fs::write(self.allowed, format!("{} {name}", before.trim()))
+    }
+
+    /// Restores the list, if one was noted, and returns it.
+    fn write_back(&self) -> io::Result<Option<String>> {
+        let mut noted = vec![0; LONGEST];
+        let length = self.file.read_at(&mut noted, 0)?;
+        if length == 0 {
+            return Ok(None);
+        }
+        let list = String::from_utf8_lossy(&noted[..length]).into_owned();
+        fs::write(self.allowed, &list)?;
+        Ok(Some(list))
+    }
+
+    /// Restores the list, and removes the journal; returns the list if one was noted.
+    fn put_back(self) -> io::Result<Option<String>> {
+        let restored = self.write_back()?;
+        fs::remove_file(self.path)?;
+        Ok(restored)
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::SystemTime;
+    use std::thread;
 
     use super::*;
 
     #[test]
     fn a_list_that_a_killed_process_left_widened_is_restored_but_not_one_in_use() {
         let directory = tempfile::tempdir().unwrap();
-        let [journal, list] = ["journal", "list"].map(|name| directory.path().join(name));
-        fs::write(&journal, "reno cubic").unwrap();
-        fs::write(&list, "reno cubic bbr").unwrap();
-        restore(&journal, &list, LEFT_BEHIND).unwrap();
-        assert_eq!(fs::read_to_string(&list).unwrap(), "reno cubic bbr", "another process needs it now");
-        let file = fs::File::options().write(true).open(&journal).unwrap();
-        file.set_modified(SystemTime::now() - LEFT_BEHIND).unwrap();
-        restore(&journal, &list, LEFT_BEHIND).unwrap();
-        assert_eq!(fs::read_to_string(&list).unwrap(), "reno cubic");
-        assert!(!journal.exists());
-        restore(&journal, &list, LEFT_BEHIND).unwrap();
+        let [path, list] = ["journal", "list"].map(|name| directory.path().join(name));
+        let restore = || Journal::left_behind(&path, &list).unwrap().map(|left| left.put_back().unwrap());
+        fs::write(&list, "reno cubic\n").unwrap();
+        let journal = Journal::lock(&path, &list).unwrap();
+        journal.widen("bbr").unwrap();
+        assert_eq!(restore(), None, "another process needs it now");
+        assert_eq!(fs::read_to_string(&list).unwrap(), "reno cubic bbr");
+        // The lock ends with the process.
+        drop(journal);
+        assert_eq!(restore(), Some(Some("reno cubic\n".to_owned())));
+        assert_eq!(fs::read_to_string(&list).unwrap(), "reno cubic\n");
+        assert!(!path.exists() && restore().is_none());
+    }
+
+    #[test]
+    fn the_next_one_waits_for_a_widened_list_and_restores_what_a_killed_one_left() {
+        let directory = tempfile::tempdir().unwrap();
+        let [path, list] = ["journal", "list"].map(|name| directory.path().join(name));
+        fs::write(&list, "reno bbr").unwrap();
+        fs::write(&path, "reno").unwrap();
+        let first = Journal::lock(&path, &list).unwrap();
+        assert_eq!(fs::read_to_string(&list).unwrap(), "reno");
+        first.widen("cubic").unwrap();
+        let next = thread::scope(|threads| {
+            let next = threads.spawn(|| Journal::lock(&path, &list).unwrap().put_back().unwrap());
+            first.put_back().unwrap();
+            next.join().unwrap()
+        });
+        assert_eq!((next, fs::read_to_string(&list).unwrap()), (None, "reno".to_owned()));
+        assert!(!path.exists());
     }
 
     #[test]

@@ -40,7 +40,7 @@ pub enum HostError {
         host: &'static str,
         /// The command.
         command: String,
-        /// The last lines of its output.
+        /// The first line of its output.
         reason: String,
     },
     /// A network setting could not be written.
@@ -190,11 +190,11 @@ impl Host {
     /// Runs iproute2's `ip` with these commands (one per line) in the host's network.
     ///
     /// # Errors
-    /// [`HostError::Command`] with the last lines of `ip`'s output, or that it is not installed.
+    /// [`HostError::Command`] with the command that failed and the first line of `ip`'s output, or that it is not installed.
     pub fn ip(&self, commands: &str) -> Result<(), HostError> {
-        let failed = |reason: String| HostError::Command {
+        let failed = |words: &str, reason: String| HostError::Command {
             host: self.name,
-            command: format!("ip {}", commands.lines().next().unwrap_or_default()),
+            command: format!("ip {}", failed_command(commands, words)),
             reason,
         };
         let output = self.run(|| -> io::Result<_> {
@@ -209,12 +209,12 @@ impl Host {
             }
             ip.wait_with_output()
         })?;
-        let output = output.map_err(|error| failed(format!("{error}; install iproute2")))?;
+        let output = output.map_err(|error| failed("", format!("{error}; install iproute2")))?;
         if output.status.success() {
             return Ok(());
         }
         let words = String::from_utf8_lossy(&output.stderr);
-        Err(failed(words.lines().next().unwrap_or("no reason given").to_owned()))
+        Err(failed(&words, words.lines().next().unwrap_or("no reason given").to_owned()))
     }
 
     /// Sets a network parameter of this host, such as `net.ipv4.tcp_rmem`.
@@ -256,4 +256,25 @@ impl Drop for Host {
 
 fn sysctl_path(key: &str) -> String {
     format!("/proc/sys/{}", key.replace('.', "/"))
+}
+
+/// Returns the line of `commands` that failed, by the words of `ip -batch -`, which end with `Command failed -:NUMBER`. Without such
+/// an end it is the first line.
+fn failed_command<'a>(commands: &'a str, words: &str) -> &'a str {
+    let number = words.lines().find_map(|line| line.strip_prefix("Command failed -:")?.trim().parse().ok());
+    commands.lines().nth(number.unwrap_or(1_usize).saturating_sub(1)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_that_failed_is_named() {
+        let commands = "link set dev bw0 mtu 1500\naddr add x dev bw0\n";
+        let words = "Error: any valid prefix is expected rather than \"x\".\nCommand failed -:2\n";
+        assert_eq!(failed_command(commands, words), "addr add x dev bw0");
+        assert_eq!(failed_command(commands, ""), "link set dev bw0 mtu 1500");
+        assert_eq!(failed_command(commands, "Command failed -:9"), "");
+    }
 }

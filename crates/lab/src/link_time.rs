@@ -21,7 +21,7 @@ pub const PAUSE: Nanos = Nanos(300_000);
 /// Smallest pause that is listed as a stall.
 pub const STALL: Nanos = Nanos(1_000_000);
 /// Most stalls that are kept, the longest ones; the sum of the pauses is always exact.
-const STALLS_KEPT: usize = 1_000;
+pub const STALLS_KEPT: usize = 1_000;
 
 /// A time in which the emulator did not get the processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -44,8 +44,11 @@ const MODERATION: Nanos = Nanos(25_000);
 const HEARTBEAT: Nanos = Nanos(1_000_000);
 /// Real-time priority of the pump's thread: the lowest, which is above every ordinary thread.
 const PRIORITY: i32 = 1;
-/// Interval at which the state of the links is recorded.
+/// Interval at which the state of the links is recorded at first.
 const TIMELINE_STEP: Nanos = Nanos(50_000_000);
+/// Number of records at which every second one is dropped: 14 MB a link, 27 minutes at the first interval. It is odd, so that the
+/// newest record is among those that stay.
+const TIMELINE_LENGTH: usize = (1 << 15) - 1;
 
 /// Why the pump ended early.
 #[derive(Debug, Error)]
@@ -89,7 +92,9 @@ pub struct LinkSample {
 pub struct LinkLog {
     /// The link's state at the end.
     pub last: LinkSample,
-    /// The link's state over time.
+    /// The link's state over time, at equal distances: 50 ms in a run of up to 27 minutes. Each time that there are 32,767 samples,
+    /// every second one is dropped and the distance doubles, so it is at most a 16,000th of a longer run. Counters are since the
+    /// start, so two samples differ by what passed between them. All links of a pump are sampled at the same moments.
     pub timeline: Vec<LinkSample>,
     /// Lateness of each packet in microseconds.
     pub lateness_us: Histogram<u64>,
@@ -265,13 +270,6 @@ impl Carrier {
         Self { lanes, log }
     }
 
-    fn note_timeline(&mut self, now: (Nanos, Nanos)) {
-        let due = self.log.timeline.last().is_none_or(|last| now.0.0 >= last.at.0 + TIMELINE_STEP.0);
-        if due {
-            self.log.timeline.push(sample(&mut self.lanes, now));
-        }
-    }
-
     fn finish(mut self, now: (Nanos, Nanos)) -> LinkLog {
         self.log.last = sample(&mut self.lanes, now);
         self.log
@@ -301,10 +299,23 @@ impl Ends {
     }
 }
 
+/// Drops every second sample; the first one stays.
+fn halve(timeline: &mut Vec<LinkSample>) {
+    let mut stays = false;
+    timeline.retain(|_| {
+        stays = !stays;
+        stays
+    });
+}
+
 struct Worker {
     routes: Vec<Ends>,
     carriers: Vec<Carrier>,
     time: LinkTime,
+    /// When the links were sampled last, on their clock.
+    sampled: Nanos,
+    /// Time between two samples of the links.
+    step: Nanos,
 }
 
 impl Worker {
@@ -316,7 +327,7 @@ impl Worker {
             links.retain(|link| *link < carriers.len());
             Ends { tuns: [a, b], links }
         });
-        Self { routes: routes.collect(), carriers, time }
+        Self { routes: routes.collect(), carriers, time, sampled: now.0, step: TIMELINE_STEP }
     }
 
     fn run(mut self, stopped: &UnixStream) -> Result<PumpReport, PumpError> {
@@ -326,9 +337,8 @@ impl Worker {
         let mut readable = vec![[false; 2]; self.routes.len()];
         loop {
             self.deliver_due()?;
-            for carrier in &mut self.carriers {
-                carrier.note_timeline(self.time.both());
-            }
+            let now = self.time.both();
+            self.note_timeline(now);
             if !self.wait(stopped, &mut readable)? {
                 let now = self.time.both();
                 let links = self.carriers.into_iter().map(|carrier| carrier.finish(now)).collect();
@@ -341,6 +351,21 @@ impl Worker {
                     self.deliver_due()?;
                 }
             }
+        }
+    }
+
+    /// Records the state of all links if the last record is a step old.
+    fn note_timeline(&mut self, now: (Nanos, Nanos)) {
+        if now.0.0 < self.sampled.0 + self.step.0 {
+            return;
+        }
+        self.sampled = now.0;
+        for Carrier { lanes, log } in &mut self.carriers {
+            log.timeline.push(sample(lanes, now));
+        }
+        if self.carriers.iter().any(|carrier| carrier.log.timeline.len() >= TIMELINE_LENGTH) {
+            self.carriers.iter_mut().for_each(|carrier| halve(&mut carrier.log.timeline));
+            self.step.0 *= 2;
         }
     }
 
@@ -451,4 +476,45 @@ impl Worker {
 
 fn record(lateness_us: &mut Histogram<u64>, now: Nanos, due: Nanos) {
     lateness_us.saturating_record((now.0.saturating_sub(due.0) / 1_000).max(1));
+}
+
+#[cfg(test)]
+mod tests {
+    use bufwise_link::DirectionConfig;
+
+    use super::*;
+
+    /// Returns a worker with two links and without devices.
+    fn worker() -> Worker {
+        let way = |seed| Direction::new(DirectionConfig::default(), seed).unwrap();
+        let link = |seed| Link { a_to_b: way(seed), b_to_a: way(seed) };
+        Worker::new(Vec::new(), vec![link(1), link(2)], Clock::start())
+    }
+
+    #[test]
+    fn a_timeline_is_bounded_and_its_times_and_counters_stay_right() {
+        const PAUSED: u64 = 7_000_000;
+        let mut worker = worker();
+        let begin = worker.sampled.0;
+        // A packet passes the first link in each of the first intervals, for 82 minutes.
+        let packets = 3 * TIMELINE_LENGTH as u64;
+        for number in 1..=packets {
+            let at = Nanos(begin + number * TIMELINE_STEP.0);
+            worker.carriers[0].lanes[0].direction.offer(at, 1_000);
+            worker.note_timeline((at, Nanos(at.0 + PAUSED)));
+        }
+        for (carrier, passes) in worker.carriers.iter().zip([1_u64, 0]) {
+            let timeline = &carrier.log.timeline;
+            assert!((TIMELINE_LENGTH / 2..TIMELINE_LENGTH).contains(&timeline.len()), "{}", timeline.len());
+            assert_eq!((timeline[0].at.0, timeline[0].wall.0), (begin, begin));
+            for pair in timeline.windows(2) {
+                assert_eq!(pair[1].at.0 - pair[0].at.0, 4 * TIMELINE_STEP.0, "halved twice");
+                assert_eq!(pair[1].wall.0, pair[1].at.0 + PAUSED);
+                let number = (pair[1].at.0 - begin) / TIMELINE_STEP.0;
+                assert_eq!(pair[1].a_to_b.delivered_packets, number * passes);
+            }
+            let newest = timeline[timeline.len() - 1].at.0 - begin;
+            assert!(newest + 4 * TIMELINE_STEP.0 > packets * TIMELINE_STEP.0, "{newest}");
+        }
+    }
 }

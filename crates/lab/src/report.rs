@@ -6,6 +6,7 @@ use bufwise_link::Counters;
 use bufwise_units::Nanos;
 use serde::{Deserialize, Serialize};
 
+use crate::link_time::STALLS_KEPT;
 use crate::pump::LinkLog;
 use crate::sampler::ConnectionSample;
 use crate::testbed::PathReport;
@@ -32,11 +33,12 @@ pub struct LabReport {
     pub timing_error_us: TimingError,
     /// Milliseconds for which the path stood still because the emulator did not get the processor.
     pub paused_ms: f64,
-    /// Times in which the emulator did not get the processor.
+    /// Times in which the emulator did not get the processor: the longest [`STALLS_KEPT`].
     pub stalls: Vec<Stall>,
-    /// The connections of both hosts over time.
+    /// The connections of both hosts over time, at the interval that was requested; it doubles each time that a host has a million
+    /// samples, of which every second one is then dropped.
     pub samples: Vec<ConnectionSample>,
-    /// The tight link over time.
+    /// The tight link over time, at the distances of [`LinkLog::timeline`].
     pub link_samples: Vec<LinkPoint>,
 }
 
@@ -232,9 +234,10 @@ impl fmt::Display for LabReport {
             )?;
         }
         let late = self.timing_error_us;
+        let least = if self.stalls.len() < STALLS_KEPT { "" } else { "at least " };
         write!(
             f,
-            "emulator     late by p50 {} us, p99 {} us, max {} us; paused for {:.1} ms in {} stalls",
+            "emulator     late by p50 {} us, p99 {} us, max {} us; paused for {:.1} ms in {least}{} stalls",
             late.p50,
             late.p99,
             late.max,
@@ -253,16 +256,35 @@ mod tests {
     use hdrhistogram::Histogram;
 
     use super::*;
+    use crate::commands::Outcome;
+    use crate::link_time::StallAt;
     use crate::pump::LinkSample;
 
-    #[test]
-    fn the_link_is_shown_on_the_wall_clock() {
+    fn log() -> LinkLog {
         let counters = Counters::default();
         let (at, wall) = (Nanos(2_000_000_000), Nanos(2_500_000_000));
         let last = LinkSample { at, wall, a_to_b: counters, b_to_a: counters };
         let lateness_us = Histogram::new(2).unwrap();
-        let log = LinkLog { last, timeline: vec![last], lateness_us, refused: 0, unknown: 0 };
-        assert_eq!(LinkPoint::of(&log)[0].t, 2.5);
+        LinkLog { last, timeline: vec![last], lateness_us, refused: 0, unknown: 0 }
+    }
+
+    #[test]
+    fn the_link_is_shown_on_the_wall_clock() {
+        assert_eq!(LinkPoint::of(&log())[0].t, 2.5);
+    }
+
+    #[test]
+    fn stalls_beyond_those_that_are_kept_are_told() {
+        let text = |stalls: usize| {
+            let stall = StallAt { at: Nanos(1), lasted: Nanos(1_000_000) };
+            let path =
+                PathReport { link: log(), stalls: vec![stall; stalls], paused: Nanos(0), invalid: None };
+            let outcome =
+                Outcome { status: 0, seconds: 1.0, stdout: Vec::new(), server_output: String::new() };
+            LabReport::new(path, &outcome, Vec::new()).to_string()
+        };
+        assert!(text(STALLS_KEPT - 1).contains(" in 999 stalls;"));
+        assert!(text(STALLS_KEPT).contains(" in at least 1000 stalls;"));
     }
 
     #[test]

@@ -1,4 +1,8 @@
-//! Samples every connection of a host at a fixed interval, through the kernel's socket diagnostics.
+//! Samples every connection of a host at an interval, through the kernel's socket diagnostics.
+//!
+//! The interval doubles whenever the samples become too many; then every second moment is dropped, so that those that stay are
+//! as far apart as those that follow. Counters in a sample are since the connection's start. A peak between two moments is not seen,
+//! nor is a connection that lives shorter.
 
 use std::collections::HashMap;
 use std::io;
@@ -20,8 +24,8 @@ use crate::host::{Host, HostError};
 pub const DEFAULT_INTERVAL: Duration = Duration::from_millis(50);
 /// Shortest interval: below it the sampling itself would load the machine.
 pub const MIN_INTERVAL: Duration = Duration::from_millis(1);
-/// Most samples kept of one host, so that memory stays bounded however long the run is.
-const MAX_SAMPLES: usize = 2_000_000;
+/// Most samples kept of one host, 200 MB: one connection for fourteen hours, or two thousand for 25 s, at the default interval.
+const MAX_SAMPLES: usize = 1_000_000;
 
 /// Why connections could not be sampled.
 #[derive(Debug, Error)]
@@ -79,7 +83,7 @@ pub struct ConnectionSample {
     pub bytes_received: u64,
     /// Segments retransmitted so far.
     pub retrans: u32,
-    /// Cause that held the sender back since the last sample.
+    /// Cause that held the sender back since the sample before, which may have been dropped later.
     pub limited_by: Option<&'static str>,
 }
 
@@ -103,11 +107,11 @@ impl Sampler {
         let thread = thread::Builder::new()
             .name(format!("samples {name}"))
             .spawn(move || {
-                let mut series = Series::default();
+                let mut series = Series::new(interval, MAX_SAMPLES);
                 let mut next = Instant::now();
                 loop {
                     series.sample(&mut diag, name, &clock);
-                    next = (next + interval).max(Instant::now());
+                    next = (next + series.interval).max(Instant::now());
                     let wait = next.saturating_duration_since(Instant::now());
                     if !matches!(stopped.recv_timeout(wait), Err(RecvTimeoutError::Timeout)) {
                         return series.samples;
@@ -135,32 +139,58 @@ impl Drop for Sampler {
     }
 }
 
-#[derive(Default)]
 struct Series {
     samples: Vec<ConnectionSample>,
+    /// Number of samples at which every second moment is dropped.
+    most: usize,
+    /// Time between two moments.
+    interval: Duration,
     connections: Vec<Connection>,
     /// The last sample of each connection, by its cookie.
     last: HashMap<u64, SocketSample>,
 }
 
 impl Series {
+    fn new(interval: Duration, most: usize) -> Self {
+        Self { samples: Vec::new(), most, interval, connections: Vec::new(), last: HashMap::new() }
+    }
+
     fn sample(&mut self, diag: &mut Diag, host: &'static str, clock: &Clock) {
         let t = clock.seconds();
         // A dump that fails once (the kernel was short of memory) leaves a gap, not a broken run.
-        if diag.tcp_into(States::CONNECTED, &mut self.connections).is_err() {
-            return;
+        if diag.tcp_into(States::CONNECTED, &mut self.connections).is_ok() {
+            self.keep(host, t);
         }
+    }
+
+    /// Keeps a sample of each of `connections`, as they were at `t`.
+    fn keep(&mut self, host: &'static str, t: f64) {
         let mut last = HashMap::with_capacity(self.connections.len());
         for connection in &self.connections {
             let now = SocketSample::of(connection, Micros((t * 1e6) as u64));
             let limit = self.last.get(&connection.cookie).map(|before| limited_by(before, &now).as_str());
-            if self.samples.len() < MAX_SAMPLES {
-                self.samples.push(sample(connection, limit, t, host));
-            }
+            self.samples.push(sample(connection, limit, t, host));
             last.insert(connection.cookie, now);
         }
         self.last = last;
+        if self.samples.len() >= self.most {
+            halve(&mut self.samples);
+            self.interval = self.interval.saturating_mul(2);
+        }
     }
+}
+
+/// Drops the samples of every second moment; those of the first one stay.
+fn halve(samples: &mut Vec<ConnectionSample>) {
+    let (mut moment, mut stays) = (None, false);
+    samples.retain(|sample| {
+        let t = Some(sample.t.to_bits());
+        if moment != t {
+            moment = t;
+            stays = !stays;
+        }
+        stays
+    });
 }
 
 fn sample(
@@ -199,4 +229,49 @@ fn as_text<S: Serializer>(
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(name.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use bufwise_socket::diag::{CongestionControl, State};
+    use bufwise_socket::info::{SkMem, TcpInfo};
+
+    use super::*;
+
+    fn connection(cookie: u64, bytes_acked: u64) -> Connection {
+        let address = |port| SocketAddr::from(([198, 18, 0, 1], port));
+        Connection {
+            local: address(40_000),
+            peer: address(5_201),
+            state: State::Established,
+            inode: 0,
+            uid: 0,
+            cookie,
+            info: TcpInfo { bytes_acked, ..TcpInfo::default() },
+            mem: SkMem::default(),
+            congestion: CongestionControl::default(),
+            cgroup: 0,
+        }
+    }
+
+    #[test]
+    fn too_many_samples_are_thinned_by_whole_moments_and_none_are_refused_later() {
+        let (interval, most) = (Duration::from_millis(50), 8);
+        let mut series = Series::new(interval, most);
+        let mut t = 0.0;
+        // Eight samples are those of four moments; two more moments follow each time.
+        for _ in 0..10 {
+            series.connections = vec![connection(1, (t * 1e3) as u64), connection(2, 0)];
+            series.keep("a", t);
+            assert!(series.samples.len() < most);
+            t += series.interval.as_secs_f64();
+        }
+        assert_eq!(series.interval, interval * 16);
+        let kept: Vec<f64> = series.samples.iter().map(|sample| sample.t).collect();
+        assert!(kept.len() == 4 && kept[0] == 0.0 && kept[2] > 0.5 && kept.is_sorted(), "{kept:?}");
+        for moment in series.samples.chunks(2) {
+            assert_eq!(moment[0].t.to_bits(), moment[1].t.to_bits(), "both connections");
+            assert_eq!([moment[0].bytes_acked, moment[1].bytes_acked], [(moment[0].t * 1e3) as u64, 0]);
+        }
+    }
 }

@@ -233,6 +233,9 @@ fn why_invalid(
     if link.refused > 0 {
         return Some(format!("a host refused {} packets from its interface", link.refused));
     }
+    if link.unknown > 0 {
+        return Some(format!("the emulator could not carry {} frames of a host", link.unknown));
+    }
     let ways = [("a to b", &link.last.a_to_b), ("b to a", &link.last.b_to_a)];
     let (way, counters) = ways.into_iter().find(|(_, counters)| unaccounted(counters) != 0)?;
     Some(format!("{way}: {} of {} packets unaccounted for", unaccounted(counters), counters.offered_packets))
@@ -256,4 +259,26 @@ pub fn goodput_ceiling(rate: BitRate, mtu: u16) -> f64 {
     const HEADERS: f64 = 20.0 + 20.0 + 12.0;
     let mtu = f64::from(mtu);
     rate.0 as f64 * (mtu - HEADERS) / (mtu + f64::from(bufwise_link::ETHERNET_HEADER))
+}
+
+#[cfg(test)]
+mod tests {
+    use hdrhistogram::Histogram;
+
+    use super::*;
+    use crate::pump::LinkSample;
+
+    #[test]
+    fn a_run_is_invalid_if_packets_are_lost_outside_the_links_model() {
+        let counters = Counters::default();
+        let last = LinkSample { at: Nanos(0), wall: Nanos(0), a_to_b: counters, b_to_a: counters };
+        let why = |refused, unknown| {
+            let lateness_us = Histogram::new(2).unwrap();
+            let link = LinkLog { last, timeline: vec![last], lateness_us, refused, unknown };
+            why_invalid(&link, &[], Nanos(0), 1.0, MAX_STALL).unwrap_or_default()
+        };
+        assert_eq!(why(0, 0), "");
+        assert_eq!(why(3, 0), "a host refused 3 packets from its interface");
+        assert_eq!(why(0, 2), "the emulator could not carry 2 frames of a host");
+    }
 }

@@ -39,7 +39,7 @@ pub struct Wakeful {
 
 impl Wakeful {
     /// Requests a wake-up latency of 0 us from the kernel. If the kernel does not control how its processors sleep, one
-    /// thread for each of them takes the time that nobody else wants.
+    /// thread for each of them takes the time that no other thread of this cgroup wants; other cgroups may then have less.
     ///
     /// Virtual machines often have no such control: each sleep gives the processor back to the host, which may take
     /// milliseconds to return it.
@@ -55,8 +55,12 @@ impl Wakeful {
     }
 }
 
-/// Threads that keep this process's processors busy, until it is dropped. Every other thread of its cgroup goes before them; where
-/// the kernel divides processor time between cgroups (controller `cpu`), they use the share of this one.
+/// Threads that keep this process's processors busy, until it is dropped. Every other thread of its cgroup goes before them.
+///
+/// `SCHED_IDLE` orders threads of the same cgroup only. Where the kernel divides processor time between cgroups (controller `cpu`, as
+/// in containers, services and sessions of users), these threads use up the share of this one, also while other cgroups want the
+/// time. A thread cannot change that: the share (`cpu.weight`, `cpu.idle`) is the administrator's, and holds for the measured
+/// programs as well.
 #[derive(Debug)]
 struct Busy {
     over: Arc<AtomicBool>,

@@ -41,7 +41,7 @@ struct bw_drs {
 	__u64 began_bytes;
 	/* Whether an interval is open. */
 	__u32 began;
-	/* Shortest round-trip time (us) in the present period of bw_take_rtt() (rules.h); 0: not known. */
+	/* Shortest round-trip time (us) in the present period of bw_take_rtt() (rules_receive.h); 0: not known. */
 	__u32 period_rtt;
 };
 

@@ -73,7 +73,7 @@ __noinline __u32 send_rate(__u64 cookie)
 	return bw_decide_pace(f, f->owned & BW_SEND_LOCK ? BW_NO_LIMIT : f->share);
 }
 
-/* Gives fit a sample of what was delivered by `at` (us), as bw_observe_fit() in rules.h; returns the roof (bytes/s), 0: none. */
+/* Gives fit a sample of what was delivered by `at` (us), as bw_observe_fit() in rules_send.h; returns the roof (bytes/s), 0: none. */
 static __u32 observe_fit(const struct bw_flow *f, __u64 cookie, __u64 at)
 {
 	if (f->fit.phase == BW_FIT_START)

@@ -11,7 +11,7 @@ use crate::figures::size;
 /// The oldest kernel on which bufwise was tested.
 const FIRST: (u32, u32) = (5, 10);
 /// Capabilities by their bit in `CapEff` (capabilities(7)), their purpose, and whether the engine needs them.
-const CAPABILITIES: [(u32, &str, &str, bool); 5] = [
+const CAPABILITIES: [(u32, &str, &str, bool); 6] = [
     (39, "CAP_BPF", "load the programs", true),
     (12, "CAP_NET_ADMIN", "attach the programs, size sockets beyond the host's maxima", true),
     (38, "CAP_PERFMON", "read connections in the programs", true),
@@ -21,11 +21,13 @@ const CAPABILITIES: [(u32, &str, &str, bool); 5] = [
         "size other users' sockets beyond the host's maxima, and give buffers back",
         false,
     ),
+    (2, "CAP_DAC_READ_SEARCH", "find other users' sockets", false),
     (21, "CAP_SYS_ADMIN", "enter network namespaces, mount cgroup v2, lab", false),
 ];
-/// Bit of CAP_SYS_ADMIN, which implies the two capabilities that were split from it in Linux 5.8.
+/// Bit of CAP_SYS_ADMIN.
 const SYS_ADMIN: u32 = 21;
-const SPLIT_FROM_IT: [u32; 2] = [38, 39];
+/// Capabilities, and what implies them: CAP_SYS_ADMIN the two that were split from it in Linux 5.8, CAP_DAC_OVERRIDE (1) the one to read.
+const IMPLIED: [(u32, u32); 3] = [(38, SYS_ADMIN), (39, SYS_ADMIN), (2, 1)];
 
 pub(super) fn points() -> Vec<Point> {
     vec![version(), privileges(), btf(), unprivileged_bpf(), memory(), tun(), iperf3()]
@@ -68,8 +70,8 @@ fn privileges() -> Point {
 
 fn of_capabilities(effective: u64, root: bool) -> Point {
     let has = |bit: u32| {
-        let bits = if SPLIT_FROM_IT.contains(&bit) { 1 << bit | 1 << SYS_ADMIN } else { 1_u64 << bit };
-        effective & bits != 0
+        let by = IMPLIED.into_iter().filter(|(implied, _)| *implied == bit);
+        by.fold(1_u64 << bit, |bits, (_, other)| bits | 1 << other) & effective != 0
     };
     let who = if root { "root" } else { "not root" };
     let (have, lack): (Vec<_>, Vec<_>) = CAPABILITIES.into_iter().partition(|one| has(one.0));
@@ -171,11 +173,21 @@ mod tests {
     fn each_capability_that_lacks_is_named_with_its_purpose() {
         let all = CAPABILITIES.iter().fold(0, |bits, (bit, ..)| bits | 1_u64 << bit);
         assert_eq!(of_capabilities(all, true).status, Status::Ok);
-        let split = 1 << 12 | 1 << 19 | 1 << 21;
-        assert_eq!(of_capabilities(split, true).status, Status::Ok, "CAP_SYS_ADMIN implies the other two");
+        let split = 1 << 1 | 1 << 12 | 1 << 19 | 1 << 21;
+        assert_eq!(of_capabilities(split, true).status, Status::Ok, "the others are implied");
+        for (bit, name, ..) in CAPABILITIES {
+            let found = of_capabilities(all & !(1 << bit), true);
+            // CAP_SYS_ADMIN implies two of them.
+            assert_eq!(
+                found.found.ends_with(&format!("without {name}")),
+                ![38, 39].contains(&bit),
+                "{}",
+                found.found
+            );
+        }
         let least = of_capabilities(1 << 12 | 1 << 38 | 1 << 39, false);
         assert_eq!(least.status, Status::Limited);
-        assert_eq!(least.found, "not root, without CAP_SYS_PTRACE, CAP_SYS_ADMIN");
+        assert_eq!(least.found, "not root, without CAP_SYS_PTRACE, CAP_DAC_READ_SEARCH, CAP_SYS_ADMIN");
         assert!(least.advice.unwrap().contains("CAP_SYS_PTRACE would let it size other users' sockets"));
         let none = of_capabilities(0, false);
         assert!(none.needed && none.status == Status::Missing);

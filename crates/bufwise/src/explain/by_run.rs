@@ -5,7 +5,9 @@
 
 use std::fs;
 
+use bufwise_host::judge::Direction;
 use bufwise_host::tuner::choice::Choice;
+use bufwise_policy::PolicyKind;
 
 /// Part of the name of the cgroups in which `bufwise run` keeps its commands.
 const GROUP: &str = "/bufwise-run-";
@@ -19,6 +21,17 @@ pub(super) struct ByRun {
     pub(super) choice: Option<Choice>,
     /// Whether its engine is the one in user space.
     pub(super) without_root: bool,
+}
+
+impl ByRun {
+    /// Whether it sizes the buffer of that direction; also if its policies are not known.
+    pub(super) fn sizes(self, side: Direction) -> bool {
+        let policy = |choice: Choice| match side {
+            Direction::Send => choice.send,
+            Direction::Receive => choice.receive,
+        };
+        self.choice.map(policy) != Some(PolicyKind::Kernel)
+    }
 }
 
 /// Finds the `bufwise run` above a process.

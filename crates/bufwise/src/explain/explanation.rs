@@ -28,7 +28,7 @@ pub(crate) struct Explanation {
     pub(super) moving: Option<f64>,
     /// Whether a `bufwise run` tunes it.
     pub(super) tuned_by_run: bool,
-    /// The `bufwise run` that tunes it.
+    /// The `bufwise run` in which it is.
     #[serde(skip)]
     pub(super) by_run: Option<ByRun>,
     /// Which buffers were set explicitly; `None` if the socket cannot be reached.
@@ -50,9 +50,11 @@ impl Explanation {
         memory_short: bool,
     ) -> Self {
         let Watched { mut view, locked, by_run, queue_s, moving, repeated_now } = watched;
-        if let Some(lock) = locked.filter(|_| by_run.is_none()) {
-            view.application_set_send_buffer = Some(lock.send);
-            view.application_set_receive_buffer = Some(lock.receive);
+        if let Some(lock) = locked {
+            // A lock of a buffer that `run` sizes may be its own.
+            let by_program = |side, is_set: bool| (!is_sized(by_run, side)).then_some(is_set);
+            view.application_set_send_buffer = by_program(Direction::Send, lock.send);
+            view.application_set_receive_buffer = by_program(Direction::Receive, lock.receive);
         }
         if let Some(known) = known {
             view.take_over(known);
@@ -69,7 +71,7 @@ impl Explanation {
             loss: case.loss(),
             queueing_delay_s: queue_s,
             moving,
-            tuned_by_run: by_run.is_some(),
+            tuned_by_run: is_sized(by_run, Direction::Send) || is_sized(by_run, Direction::Receive),
             by_run,
             locked,
             other_end: other,
@@ -137,6 +139,11 @@ fn hear_reader(limited: &mut Limited, other: Option<&OtherEnd>) {
     if reads_slowly {
         limited.reader += std::mem::take(&mut limited.receive_window);
     }
+}
+
+/// Returns whether a `bufwise run` sizes the connection's buffer of that direction.
+pub(super) fn is_sized(by_run: Option<ByRun>, side: Direction) -> bool {
+    by_run.is_some_and(|run| run.sizes(side))
 }
 
 /// Returns whether a `bufwise run` without root sizes the connection and has left its send buffer to the kernel, because
@@ -228,5 +235,24 @@ mod tests {
         }
         let unsized_side = explained("kernel,fit", true, false);
         assert!(unsized_side.advice.contains("--policy abt"), "{}", unsized_side.advice);
+    }
+
+    #[test]
+    fn a_buffer_that_a_run_leaves_alone_is_not_said_to_be_its() {
+        let explained = |policy: &str, without_root, set| {
+            let locked = Some(BufferLock { send: set, receive: false });
+            let by_run = Some(ByRun { choice: policy.parse().ok(), without_root });
+            let view = connection_view();
+            let watched = Watched { view, locked, by_run, queue_s: None, moving: None, repeated_now: 0 };
+            Explanation::new(watched, None, None, false)
+        };
+        for without_root in [true, false] {
+            let kernels = explained("kernel,fit", without_root, false);
+            assert!(kernels.sentences.concat().contains("(sized by the kernel)"), "{:?}", kernels.sentences);
+            let programs = explained("kernel,fit", without_root, true);
+            let set = "(set by the program itself)";
+            assert!(programs.sentences.concat().contains(set), "{:?}", programs.sentences);
+            assert!(programs.tuned_by_run && !explained("kernel", without_root, false).tuned_by_run);
+        }
     }
 }

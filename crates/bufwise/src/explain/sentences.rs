@@ -2,9 +2,8 @@
 
 use bufwise_host::judge::Direction;
 use bufwise_host::view::ConnectionView;
-use bufwise_socket::options::BufferLock;
 
-use super::explanation::Explanation;
+use super::explanation::{Explanation, is_sized};
 use crate::figures::{rate, size, time};
 
 /// Excess of the round trip over its minimum below which it is not mentioned, in seconds.
@@ -75,7 +74,7 @@ fn bound_sentence(one: &Explanation) -> Option<String> {
     let view = Some(&one.view).filter(|view| view.direction == Direction::Send)?;
     let Some(tuned) = view.tuned else {
         let bound = rate(view.pacing_limit_bps?);
-        let by = if one.tuned_by_run { ", set by `bufwise run`" } else { "" };
+        let by = if is_sized(one.by_run, Direction::Send) { ", set by `bufwise run`" } else { "" };
         return Some(format!("Its rate is held to at most {bound} (SO_MAX_PACING_RATE{by})."));
     };
     match tuned.rate_bound_bps {
@@ -96,7 +95,7 @@ fn send_buffer_sentence(one: &Explanation) -> Option<String> {
     let view = &one.view;
     let (limit, need) = (view.send_buffer_bytes, view.send_need_bytes);
     let set = view.tuned.and_then(|tuned| tuned.send_buffer_bytes);
-    let setter = setter(one, view.application_set_send_buffer, set, |lock| lock.send);
+    let setter = setter(one, Direction::Send, view.application_set_send_buffer, set);
     let matters = view.direction == Direction::Send || need > limit;
     matters.then(|| buffer_sentence("send", limit, view.send_queued_bytes, need, &setter))
 }
@@ -105,20 +104,23 @@ fn receive_buffer_sentence(one: &Explanation) -> Option<String> {
     let view = &one.view;
     let (limit, need) = (view.receive_buffer_bytes, view.receive_need_bytes);
     let set = view.tuned.and_then(|tuned| tuned.receive_buffer_bytes.or(tuned.receive_window_bytes));
-    let setter = setter(one, view.application_set_receive_buffer, set, |lock| lock.receive);
+    let setter = setter(one, Direction::Receive, view.application_set_receive_buffer, set);
     let matters = view.direction == Direction::Receive || need > limit;
     matters.then(|| buffer_sentence("receive", limit, view.receive_queued_bytes, need, &setter))
 }
 
-/// States whether the program, bufwise or the kernel set a buffer; `is_set` reads it from the socket's locks.
+/// States whether the program, bufwise or the kernel set the buffer of that direction.
 fn setter(
     one: &Explanation,
+    side: Direction,
     by_application: Option<bool>,
     by_bufwise: Option<u64>,
-    is_set: fn(BufferLock) -> bool,
 ) -> String {
-    if let Some(run) = one.by_run {
-        let is_left = one.locked.is_some_and(|lock| !is_set(lock));
+    if let Some(run) = one.by_run.filter(|run| run.sizes(side)) {
+        let is_left = one.locked.is_some_and(|lock| match side {
+            Direction::Send => !lock.send,
+            Direction::Receive => !lock.receive,
+        });
         return match run.without_root {
             true if is_left => "left to the kernel by `bufwise run` without root",
             true => "sized by `bufwise run` without root, which reports at the command's end",

@@ -8,7 +8,8 @@ use bufwise_host::judge::Direction;
 use bufwise_host::view::ConnectionView;
 
 use crate::figures::narrow;
-use crate::ls::{self, PEER_WIDTH, milliseconds, shortened};
+use crate::ls::{self, PEER_WIDTH, milliseconds};
+use crate::terminal::{self, shortened};
 
 /// Most lines of a table over time; more moments share a line.
 const LINES: usize = 60;
@@ -220,11 +221,12 @@ fn or_dash(text: Option<String>) -> String {
 /// Aligns rows below their titles: the columns `left` to the left, all others to the right.
 fn aligned<const N: usize>(titles: [&str; N], mut rows: Vec<[String; N]>, left: &[usize]) -> String {
     rows.insert(0, titles.map(str::to_owned));
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
+    let width =
+        |column: usize| rows.iter().map(|row| terminal::width(&row[column])).max().unwrap_or_default();
     let widths: [usize; N] = std::array::from_fn(width);
     let line = |row: &[String; N]| {
         let cells = row.iter().zip(widths).enumerate().map(|(column, (cell, width))| {
-            if left.contains(&column) { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
+            if left.contains(&column) { terminal::left(cell, width) } else { terminal::right(cell, width) }
         });
         format!("{}\n", cells.collect::<Vec<_>>().join("  ").trim_end())
     };
@@ -280,6 +282,14 @@ PREFIX         CONNS  SEND  RECEIVE   RTT/BASE  HELD  REP  LIMITED BY
 "
         );
         assert_eq!(groups("CGROUP", &[], |moment| &moment.cgroups), "");
+    }
+
+    #[test]
+    fn wide_letters_move_no_column() {
+        let row = |name: &str, figure: &str| [name.to_owned(), figure.to_owned()];
+        let wide = "/\u{65e5}\u{672c}";
+        let text = aligned(["CGROUP", "CONNS"], vec![row(wide, "1"), row("/system", "20")], &[0]);
+        assert_eq!(text, format!("CGROUP   CONNS\n{wide}        1\n/system     20\n"));
     }
 
     #[test]

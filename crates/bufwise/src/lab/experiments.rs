@@ -23,7 +23,7 @@ use crate::output;
 
 /// List the experiments: name, source, question, and about how long each takes
 ///
-/// JSON also has the figures that its paper reported.
+/// The times are without the runs that are repeated because the emulator stalled. JSON also has the figures that its paper reported.
 #[derive(Debug, Args)]
 pub(crate) struct ListArgs {
     /// Write the list as JSON into this file; - for standard output

@@ -6,8 +6,8 @@
 
 use bufwise_host::budget::{Budget, GroupMemory, Part, Side};
 
-use super::shortened;
 use crate::figures::{narrow, size};
+use crate::terminal::{self, shortened};
 
 /// Characters of a bar on a line of a hundred columns.
 const BAR: usize = 30;
@@ -112,11 +112,11 @@ fn table(title: &str, parts: &[Part]) -> Vec<String> {
     if parts.is_empty() {
         return Vec::new();
     }
-    let names = parts.iter().map(|part| part.name.chars().count());
+    let names = parts.iter().map(|part| terminal::width(&part.name));
     let width = names.chain([title.len()]).max().unwrap_or_default().min(NAME_WIDTH);
     let line = |name: &str, cells: [String; TITLES.len()]| {
         let figures = cells.into_iter().zip(TITLES).map(|(cell, (_, width))| format!("  {cell:>width$}"));
-        format!("{:<width$}{}", shortened(name, width), figures.collect::<String>())
+        terminal::left(&shortened(name, width), width) + &figures.collect::<String>()
     };
     let used = |held: u64, allowed: u64| format!("{}/{}", narrow(held), narrow(allowed));
     let rows = parts.iter().map(|part| {
@@ -249,5 +249,17 @@ pub(crate) mod tests {
         let of_nginx = parts_of(&budget(), &["nginx/7".to_owned()], &["/elsewhere".to_owned()]);
         assert_eq!(of_nginx, rest[3..5]);
         assert!(!picture(&short()).contains("no pressure"));
+    }
+
+    #[test]
+    fn wide_letters_of_a_programs_name_move_no_column() {
+        let mut named = budget();
+        named.processes[0].name = "\u{65e5}\u{672c}/7".to_owned();
+        let text = picture(&named);
+        let place = |figures: &str| {
+            let line = text.lines().find(|line| line.contains(figures))?;
+            line.split(figures).next().map(terminal::width)
+        };
+        assert!(place("3.0M/6.0M").is_some() && place("3.0M/6.0M") == place("1.0M/2.0M"), "{text}");
     }
 }

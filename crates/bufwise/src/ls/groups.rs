@@ -9,8 +9,9 @@ use bufwise_host::view::{ConnectionView, Summary};
 use clap::ValueEnum;
 use serde::Serialize;
 
-use super::{Order, shortened};
+use super::Order;
 use crate::figures::narrow;
+use crate::terminal::{self, shortened};
 
 /// The property that connections are grouped by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -101,7 +102,7 @@ impl Grouping {
         }
     }
 
-    /// Groups connections, sorted by an order that has sums or else by rate; names are sorted alphabetically.
+    /// Groups connections, sorted by [`Order::of_groups`]; names are sorted alphabetically.
     pub(crate) fn groups<'a>(
         self,
         some: impl Iterator<Item = &'a ConnectionView>,
@@ -112,16 +113,14 @@ impl Grouping {
             members.entry(self.name_of(one)).or_default().push(one);
         }
         let mut groups: Vec<Group> = members.into_iter().map(Group::of).collect();
-        match order {
+        match order.of_groups() {
             Order::Memory => {
                 groups.sort_by_key(|one| Reverse(one.sums.send_queued_bytes + one.sums.receive_queued_bytes));
             }
             Order::Waste => groups.sort_by_key(|one| Reverse(one.sums.waste_bytes)),
             // Already in order of their names.
             Order::Process | Order::Peer => {}
-            Order::Rate | Order::Rtt | Order::RttOverBase | Order::Limit => {
-                groups.sort_by_key(|one| Reverse(one.rate));
-            }
+            _ => groups.sort_by_key(|one| Reverse(one.rate)),
         }
         groups
     }
@@ -201,14 +200,14 @@ pub(super) fn lines(grouping: Grouping, groups: &[Group]) -> Vec<String> {
 
 /// Returns the width of the column of names, at most `most`.
 pub(crate) fn name_width(groups: &[Group], grouping: Grouping, most: usize) -> usize {
-    let names = groups.iter().map(|group| group.name.chars().count());
+    let names = groups.iter().map(|group| terminal::width(&group.name));
     names.chain([grouping.title().len()]).max().unwrap_or_default().min(most)
 }
 
 /// Returns a group's line: its name, shortened to `width`, and its values.
 pub(crate) fn line(name: &str, cells: [String; TITLES.len()], width: usize) -> String {
     let figures = cells.into_iter().zip(TITLES).map(|(cell, (_, width))| format!("  {cell:>width$}"));
-    format!("{:<width$}{}", shortened(name, width), figures.collect::<String>())
+    terminal::left(&shortened(name, width), width) + &figures.collect::<String>()
 }
 
 /// Returns the sum of the known values; `None` if there are none.

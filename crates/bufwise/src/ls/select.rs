@@ -33,6 +33,14 @@ impl Order {
         all.sort_by(|a, b| self.compare(a, b));
     }
 
+    /// Returns the order of groups, which have no round trip and no limit: they are sorted by rate then.
+    pub(crate) fn of_groups(self) -> Self {
+        match self {
+            Self::Rtt | Self::RttOverBase | Self::Limit => Self::Rate,
+            Self::Rate | Self::Memory | Self::Waste | Self::Process | Self::Peer => self,
+        }
+    }
+
     /// Compares two connections; equal ones are compared by rate.
     pub(crate) fn compare(self, a: &ConnectionView, b: &ConnectionView) -> Ordering {
         let held = |one: &ConnectionView| one.send_queued_bytes + one.receive_queued_bytes;
@@ -58,7 +66,7 @@ impl Order {
 pub(crate) fn matches(one: &ConnectionView, filter: &str) -> bool {
     let by_address = filter.parse::<Pattern>().is_ok_and(|pattern| pattern.matches(one.local, one.peer));
     let by_program = one.process.as_ref().is_some_and(|name| name.contains(filter));
-    let by_limit = one.limited_by.is_some_and(|cause| cause.as_str() == filter.replace('-', " "));
+    let by_limit = one.limited_by.is_some_and(|cause| limit(cause) == filter.replace(' ', "-"));
     let is_below = |cgroup: &str| {
         let rest = cgroup.strip_prefix(filter.trim_end_matches('/'));
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -68,6 +76,18 @@ pub(crate) fn matches(one: &ConnectionView, filter: &str) -> bool {
     let by_prefix = filter.contains('/') && Prefix::of(one.peer.ip()).to_string() == filter;
     let by_group = one.group.as_deref() == Some(filter);
     by_address || by_program || by_limit || by_cgroup || by_container || by_prefix || by_group
+}
+
+/// Returns the name of a limit as the filter and JSON have it.
+const fn limit(cause: Cause) -> &'static str {
+    match cause {
+        Cause::Application => "application",
+        Cause::SendBuffer => "send-buffer",
+        Cause::ReceiveWindow => "receive-window",
+        Cause::CongestionWindow => "congestion-window",
+        Cause::Path => "path",
+        Cause::Reader => "reader",
+    }
 }
 
 /// Returns by how many seconds the round trip exceeds its minimum.
@@ -127,6 +147,25 @@ mod tests {
         }
         for filter in ["198.18.0.3", "80", "curl", "send buffer", "send-buffer"] {
             assert!(!matches(&one, filter), "{filter}");
+        }
+    }
+
+    #[test]
+    fn a_filter_has_a_limits_name_as_json_has_it() {
+        let all = [
+            Cause::Application,
+            Cause::SendBuffer,
+            Cause::ReceiveWindow,
+            Cause::CongestionWindow,
+            Cause::Path,
+            Cause::Reader,
+        ];
+        for cause in all {
+            let one = ConnectionView { limited_by: Some(cause), ..connection_view() };
+            let name = serde_json::to_value(cause).unwrap();
+            let name = name.as_str().unwrap();
+            assert!(matches(&one, name) && matches(&one, &name.replace('-', " ")), "{name}");
+            assert_eq!(all.into_iter().filter(|other| limit(*other) == name).count(), 1, "{name}");
         }
     }
 

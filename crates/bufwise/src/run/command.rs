@@ -14,9 +14,10 @@ use std::process::{self, Child, Command, ExitStatus};
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::{env, fs, thread};
+use std::{env, thread};
 
 use bufwise_bpf::{Cgroup, CgroupError};
+use bufwise_socket::signals::Ignored;
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{Id, WaitPidFlag, waitid, waitpid};
@@ -55,19 +56,11 @@ pub(crate) type Signals = SignalsInfo<WithOrigin>;
 /// leave the engine behind. Ignored signals stay ignored, except that of a child's end: where it is ignored, the kernel keeps
 /// no exit status.
 pub(crate) fn catch_signals() -> Result<Signals, StartError> {
-    if ignores(SIGCHLD) {
+    let ignored = Ignored::by_this_process();
+    if ignored.has(SIGCHLD) {
         flag::register(SIGCHLD, Arc::new(AtomicBool::new(false))).map_err(StartError::Setup)?;
     }
-    Signals::new(PASSED_ON.into_iter().filter(|signal| !ignores(*signal))).map_err(StartError::Setup)
-}
-
-/// Whether this process ignores a signal; false if `/proc` does not show it.
-pub(crate) fn ignores(signal: i32) -> bool {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    // A bit for each signal, from the first on.
-    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default();
-    mask & 1 << (signal - 1) != 0
+    Signals::new(PASSED_ON.into_iter().filter(|signal| !ignored.has(*signal))).map_err(StartError::Setup)
 }
 
 /// The running command.
@@ -115,10 +108,16 @@ impl Running {
                 let _over = waker.write_all(b"!");
             })
             .map_err(StartError::Setup)?;
-        let mut command = command_of(program.as_ref(), arguments);
-        let child = match cgroup {
+        let spawn = |mut command: Command| match cgroup {
             Some(cgroup) => cgroup.spawn(&mut command),
             None => command.spawn().map_err(CgroupError::Start),
+        };
+        let child = match spawn(command_of(program.as_ref(), arguments)) {
+            // A script without `#!` is the shell's, as for execvp(3).
+            Err(CgroupError::Start(error)) if error.raw_os_error() == Some(Errno::ENOEXEC as i32) => {
+                spawn(by_shell("", program.as_ref(), arguments))
+            }
+            child => child,
         };
         let child =
             child.map_err(|source| StartError::Command { command: program.as_ref().to_owned(), source })?;
@@ -171,10 +170,17 @@ fn command_of(program: &OsStr, arguments: &[impl AsRef<OsStr>]) -> Command {
         command.args(arguments);
         return command;
     }
-    let mut shell = Command::new("/bin/sh");
-    shell.arg("-c").arg(script + "exec \"$0\" \"$@\"").arg(program).args(arguments);
+    let mut shell = by_shell(&script, program, arguments);
     // It names the same process in another form.
     shell.env_remove("LISTEN_PIDFDID");
+    shell
+}
+
+/// Returns a shell that becomes the command, after the statements `before`. It finds the command in PATH, and interprets it
+/// itself if that is a script without `#!`.
+fn by_shell(before: &str, program: &OsStr, arguments: &[impl AsRef<OsStr>]) -> Command {
+    let mut shell = Command::new("/bin/sh");
+    shell.arg("-c").arg(format!("{before}exec \"$0\" \"$@\"")).arg(program).args(arguments);
     shell
 }
 

@@ -21,7 +21,7 @@ const SHOWN: usize = 12;
 /// thousands.
 const LISTED: usize = super::history::KEPT;
 const IN_FULL: usize = 100;
-/// For connections that lasted shorter than this, no limiting cause is reported.
+/// For connections that lasted shorter than this, the text names no limit: it would be that of few samples.
 const TOO_SHORT_SECONDS: f64 = 0.3;
 
 /// A command that has ended.
@@ -238,7 +238,7 @@ impl fmt::Display for Report {
         )?;
         write!(f, "bufwise: engine: {}", self.engine)?;
         match &self.engine_reason {
-            Some(reason) => writeln!(f, " (in the kernel: {reason})")?,
+            Some(reason) => writeln!(f, " (not in the kernel: {reason})")?,
             None => writeln!(f)?,
         }
         if self.all() > SHOWN {
@@ -273,7 +273,7 @@ impl fmt::Display for ConnectionReport {
             self.min_rtt_s * 1e3,
             self.retransmits,
         )?;
-        if let Some(limited) = &self.limited_by {
+        if let Some(limited) = self.limited_by.filter(|_| self.seconds >= TOO_SHORT_SECONDS) {
             writeln!(f, "    limited by {limited}")?;
         }
         writeln!(f, "    {}", self.tuned)?;
@@ -323,6 +323,7 @@ impl fmt::Display for Treated {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bufwise_host::judge::Cause;
     use bufwise_host::view::{Fit, FitPhase, FitReason};
 
     fn fit(phase: FitPhase, reason: Option<FitReason>) -> Fit {
@@ -404,6 +405,15 @@ mod tests {
         assert!(text.ends_with(lines), "{text}");
         let receives = ConnectionReport { direction: Direction::Receive, ..sends };
         assert!(!receives.to_string().contains("fit"), "{receives}");
+    }
+
+    #[test]
+    fn of_a_connection_that_is_too_short_the_text_names_no_limit() {
+        let limited_by = Some(Limited::by(Cause::Application));
+        let second = ConnectionReport { limited_by, ..report(Tuned::default()) };
+        assert!(second.to_string().contains("    limited by application 100%\n"), "{second}");
+        let short = ConnectionReport { seconds: 0.29, ..second };
+        assert!(!short.to_string().contains("limited by"), "{short}");
     }
 
     #[test]

@@ -3,7 +3,8 @@
 use bufwise_host::view::ConnectionView;
 
 use crate::figures::narrow;
-use crate::ls::{self, GROUP_WIDTH, Order, PEER_WIDTH, PROCESS_WIDTH, beyond_base, milliseconds, shortened};
+use crate::ls::{self, GROUP_WIDTH, Order, PEER_WIDTH, PROCESS_WIDTH, beyond_base, milliseconds};
+use crate::terminal::shortened;
 
 /// Characters between two columns.
 pub(super) const GAP: usize = 2;

@@ -9,8 +9,9 @@ use ratatui::widgets::{Paragraph, Widget, Wrap};
 use super::lines::{Lines, MINUTE, spark};
 use super::state::Opened;
 use crate::figures::{rate, size, time};
-use crate::ls::{beyond_base, process, shortened};
+use crate::ls::{beyond_base, process};
 use crate::run::Treated;
+use crate::terminal::shortened;
 
 /// Widest path of a cgroup.
 const CGROUP_WIDTH: usize = 200;

@@ -52,7 +52,8 @@ fn list(buffer: &mut Buffer, area: Rect, state: &State, paint: Paint) {
 }
 
 fn title(state: &State) -> String {
-    let order = ORDERS.iter().find(|(_, order, _)| *order == state.order).map_or("rate", |(.., name)| *name);
+    let order = if state.groups().is_some() { state.order.of_groups() } else { state.order };
+    let order = ORDERS.iter().find(|(_, one, _)| *one == order).map_or("rate", |(.., name)| *name);
     let mut text = format!("bufwise top, by {order}");
     if !state.filter.is_empty() && state.typing.is_none() {
         text += &format!(", only {}", state.filter);
@@ -356,6 +357,11 @@ pub(super) mod tests {
         let sums = "curl                        2  9.0M  200K/8.0M     0/262K   7.5M  ";
         assert!(lines[3].starts_with(sums) && lines[3].ends_with(" █▇"), "{}", lines[3]);
         assert_eq!(lines[3].chars().count(), 90, "the newest at the right");
+        for (key, order) in [("t", "rate"), ("w", "waste"), ("l", "rate")] {
+            type_in(&mut state, key);
+            let title = picture(&state, 90, 8).remove(0);
+            assert_eq!(title, format!("bufwise top, by {order}, grouped by process"), "{key}");
+        }
     }
 
     #[test]
@@ -371,6 +377,21 @@ pub(super) mod tests {
         assert!(lines[4].starts_with("-   "), "{lines:?}");
         let narrow = picture(&state, 80, 8);
         assert!(narrow[3].starts_with("/system.sl~ame.service      1  5.0M  "), "{narrow:?}");
+    }
+
+    #[test]
+    fn wide_letters_move_no_column_and_hide_no_process_number() {
+        let mut state = state();
+        let wide = "\u{65e5}\u{672c}\u{8a9e}\u{65e5}\u{672c}";
+        let one = ConnectionView { pid: Some(4_194_304), ..connection(1, 5_000_000, wide) };
+        state.observe(listing(vec![one, connection(2, 4_000_000, "curl")]));
+        let lines = picture(&state, 90, 8);
+        assert!(lines[3].contains("~4194304  "), "{lines:?}");
+        type_in(&mut state, "g");
+        let lines = picture(&state, 90, 8);
+        // The cell behind a wide letter is a blank: each character of a line is a column.
+        let place = |line: &str| line.find("100K/4.0M").map(|at| line[..at].chars().count());
+        assert!(place(&lines[3]).is_some() && place(&lines[3]) == place(&lines[4]), "{lines:?}");
     }
 
     #[test]

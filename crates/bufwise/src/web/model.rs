@@ -10,7 +10,7 @@ use super::event::{self, Bar, Event, Opened, Row, Table};
 use super::samples::{self, Sample, Total, spark};
 use super::view::View;
 use crate::figures::{rate, size};
-use crate::ls::{budget, shortened, sums, sums_of};
+use crate::ls::{budget, sums, sums_of};
 use crate::top::columns::{self, Column};
 use crate::top::detail;
 use crate::top::groups::{Group, total};
@@ -137,7 +137,7 @@ impl Model {
             self.listing.connections.iter().filter(|one| view.passes(one)).collect();
         let summary = sums_of(self.listing.summary, passing.iter().copied());
         Event {
-            host: shortened(&self.host, MAX_TEXT),
+            host: cut(&self.host),
             interval_s: self.interval.as_secs_f64(),
             samples: self.histories.samples(),
             sums: sums(&summary).lines().map(str::to_owned).collect(),
@@ -237,7 +237,12 @@ fn rest(more: &[&ConnectionView]) -> String {
 
 /// Returns the first texts, each cut to its largest length.
 fn bounded<'a>(texts: impl Iterator<Item = &'a str>) -> Vec<String> {
-    texts.map(|text| shortened(text, MAX_TEXT)).take(MAX_TEXTS).collect()
+    texts.map(cut).take(MAX_TEXTS).collect()
+}
+
+/// Returns a text without what exceeds its largest length.
+fn cut(text: &str) -> String {
+    text.chars().take(MAX_TEXT).collect()
 }
 
 #[cfg(test)]

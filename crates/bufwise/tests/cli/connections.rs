@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use serde_json::Value;
+use socket2::{Domain, Socket, Type};
 
 use crate::run::command;
 
@@ -22,9 +23,14 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
+    /// Connects the two. The client's address is bound, so no other connection of this machine has it.
     pub(crate) fn on(address: &str) -> Self {
         let listener = TcpListener::bind(address).unwrap();
-        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let to = listener.local_addr().unwrap();
+        let client = Socket::new(Domain::for_address(to), Type::STREAM, None).unwrap();
+        client.bind(&SocketAddr::new(to.ip(), 0).into()).unwrap();
+        client.connect(&to.into()).unwrap();
+        let client = TcpStream::from(client);
         let server = listener.accept().unwrap().0;
         Self { client, server }
     }

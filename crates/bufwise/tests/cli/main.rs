@@ -26,6 +26,7 @@ mod ls;
 mod many;
 mod metrics;
 mod otlp;
+mod packaging;
 mod pictures;
 mod place;
 mod policies;

@@ -2,9 +2,9 @@
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
-use std::process::Output;
+use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
@@ -13,7 +13,7 @@ use bufwise_socket::device::GsoMaxSize;
 
 use crate::connections::unprivileged;
 use crate::place::{Daemon, Net, RMEM, TestGroup};
-use crate::run::{eventually, only_error, patience, root, run};
+use crate::run::{PROGRAM, eventually, only_error, patience, root, run};
 
 const FIXED: u32 = 2 * 80 * 1_024;
 
@@ -134,6 +134,47 @@ fn root_a_daemon_that_is_stopped_is_named_soon_and_does_nothing_of_it_later() {
     daemon.signal(Signal::SIGCONT);
     eventually("it answers", || run(&["ls", "--json", "--socket", &socket]).status.success());
     assert!(net.rmem().ends_with(" 67108864"), "{}", daemon.log());
+}
+
+/// Returns the arguments of bufwise in the command that systemd runs after the end of the daemon.
+fn after_the_end_of_the_unit() -> Vec<String> {
+    let unit = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../etc/bufwise.service");
+    let unit = fs::read_to_string(unit).unwrap();
+    let command = unit.lines().find_map(|line| line.strip_prefix("ExecStopPost=-/usr/bin/bufwise "));
+    command.expect("a command").split(' ').map(str::to_owned).collect()
+}
+
+#[test]
+fn root_the_end_of_the_unit_leaves_a_daemon_alone_that_was_started_by_hand() {
+    let Some(_alone) = root() else { return };
+    let (net, group) = (Net::new(), TestGroup::new());
+    let daemon = Daemon::ready(&net, &["--cgroup", &group.path()]);
+    let socket = daemon.socket();
+    // The daemon has the socket of the unit's daemon in a mount namespace.
+    let script = "mkdir -p /run/bufwise && mount --bind \"$0\" /run/bufwise && exec \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c", script]).arg(Path::new(&socket).parent().unwrap());
+    let Output { status, stderr, .. } =
+        command.arg(PROGRAM).args(after_the_end_of_the_unit()).output().unwrap();
+    assert!(status.success(), "{}", String::from_utf8_lossy(&stderr));
+    assert!(net.rmem().ends_with(" 67108864"), "{}", daemon.log());
+}
+
+#[test]
+fn root_the_list_that_a_killed_laboratory_has_left_widened_is_put_back() {
+    let Some(_alone) = root() else { return };
+    let journal = Path::new("/run/bufwise-allowed-congestion-control");
+    let Ok(list) = fs::read_to_string("/proc/sys/net/ipv4/tcp_allowed_congestion_control") else {
+        return bufwise_trial::skip("the list of allowed congestion controls is hidden");
+    };
+    // The present list, so that nothing changes on this host.
+    fs::write(journal, list).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("control");
+    // The socket of a daemon that was killed.
+    drop(UnixListener::bind(&socket).unwrap());
+    restore(socket.to_str().unwrap());
+    assert!(!journal.exists());
 }
 
 #[test]

@@ -95,6 +95,24 @@ fn words_that_are_not_unicode_reach_the_command() {
     assert!(line.contains(r#"cannot run "caf\xE9""#), "{line}");
 }
 
+#[test]
+fn a_script_that_names_no_interpreter_is_run_by_the_shell_as_by_env() {
+    let directory = tempfile::tempdir().unwrap();
+    // Another process writes it: a child that another test starts meanwhile would keep it open, and so not executable.
+    let write = "echo 'echo \"$0\" \"$@\"; exit 7' >plain && chmod +x plain";
+    let mut shell = Command::new("sh");
+    assert!(shell.args(["-c", write]).current_dir(directory.path()).status().unwrap().success());
+    let path = format!("{}:{}", directory.path().display(), std::env::var("PATH").unwrap());
+    let said = |program: &str| {
+        let mut command = command(&["run", "--engine", "user", "--", program, "a", "b c"]);
+        let output = command.current_dir(directory.path()).env("PATH", &path).output().unwrap();
+        (text(&output.stdout), output.status.code())
+    };
+    assert_eq!(said("./plain"), ("./plain a b c\n".to_owned(), Some(7)));
+    let found = directory.path().join("plain");
+    assert_eq!(said("plain"), (format!("{} a b c\n", found.display()), Some(7)));
+}
+
 /// Runs a script by `run` that was started with these signals ignored.
 fn ignoring(signals: &str, script: &str) -> Output {
     let mut command = Command::new("env");

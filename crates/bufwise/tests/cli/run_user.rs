@@ -125,6 +125,7 @@ fn root_without_privilege_the_report_says_which_engine_it_was_and_why() {
         1,
         "{text}"
     );
+    assert!(text.contains(" (not in the kernel: "), "{text}");
     let refused = unprivileged(&net, &["--engine", "kernel", "--", "true"]).output().unwrap();
     assert!(only_error(&refused, 1).contains("cgroup"));
 }

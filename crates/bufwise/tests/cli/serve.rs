@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use nix::unistd::Pid;
 use serde_json::Value;
 use socket2::{Domain, Socket, Type};
 
-use crate::run::{command, only_error, patience, run};
+use crate::run::{PROGRAM, command, only_error, patience, run};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -29,8 +29,13 @@ pub(crate) struct Running {
 impl Running {
     pub(crate) fn start(arguments: &[&str], environment: &[(&str, &str)]) -> Self {
         let mut command = command(&[&["serve", "--listen", "127.0.0.1:0"], arguments].concat());
-        command.envs(environment.iter().copied()).stdout(Stdio::null()).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap();
+        command.envs(environment.iter().copied());
+        Self::started(command)
+    }
+
+    /// Starts this command, which becomes a server.
+    fn started(mut command: Command) -> Self {
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let log = BufReader::new(child.stderr.take().unwrap());
         let (sender, lines) = channel();
         thread::spawn(move || {
@@ -196,6 +201,20 @@ fn named_users_have_passwords_and_may_write_where_told() {
     assert!(directory.path().join("new").exists());
     running.says("failed to log in as jo");
     running.stop(Signal::SIGINT);
+}
+
+#[test]
+fn in_the_background_of_a_script_it_goes_on_at_ctrl_c() {
+    let (_directory, path) = directory();
+    let mut command = Command::new("env");
+    command.args(["--ignore-signal=INT", PROGRAM, "serve", "--listen", "127.0.0.1:0", &path]);
+    command.stdin(Stdio::null());
+    let running = Running::started(command);
+    kill(Pid::from_raw(running.pid().cast_signed()), Signal::SIGINT).unwrap();
+    running.reload();
+    running.says("reloaded");
+    running.client();
+    running.stop(Signal::SIGTERM);
 }
 
 #[test]

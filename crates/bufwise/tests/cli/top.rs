@@ -87,6 +87,7 @@ fn without_a_terminal_it_says_what_does_without() {
     let line = only_error(&run(&["top"]), 2);
     assert!(line.contains("top --once"), "{line}");
     assert!(only_error(&run(&["top", "--interval", "5ms"]), 2).contains("1s to 60s"));
+    assert!(only_error(&run(&["top", "--budget"]), 2).contains("--budget needs --once"));
 }
 
 #[test]

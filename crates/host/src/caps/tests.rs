@@ -485,6 +485,33 @@ fn root_a_device_that_refuses_its_original_keeps_no_other_from_being_put_back() 
 }
 
 #[test]
+fn root_a_leftover_device_that_refuses_its_original_keeps_nothing_from_being_raised() {
+    if !bufwise_trial::root() {
+        return;
+    }
+    let work = || {
+        let journals = tempfile::tempdir().unwrap();
+        let caps = Caps::with_journals(journals.path());
+        let devices = Settings::open(&caps.settings).unwrap().devices().unwrap();
+        let named = |name| devices.iter().find(|open| open.setting.to_string().contains(name)).unwrap();
+        let (stuck, other) = (named(" bw0 "), named(" bw1 "));
+        stuck.write(&Value::parse(stuck.setting, "4096 4096").unwrap()).unwrap();
+        // More than any device takes.
+        let entry = format!("{}\t4000000000 4000000000\t4096 4096\n", stuck.setting);
+        let journal = journals.path().join(format!("caps-{}", here().unwrap()));
+        fs::write(&journal, &entry).unwrap();
+        let maxima = caps.raise(&rmem(1 << 30)).unwrap();
+        assert_eq!(maxima.raised()[0].setting, Setting::TcpRmem);
+        let devices = caps.raise(&[Wanted::Devices { size: 8_192, also_in_the_first: true }]).unwrap();
+        assert_eq!(other.read().unwrap().to_string(), "8192 8192");
+        drop((maxima, devices));
+        assert_eq!(other.read().unwrap().to_string(), "65536 65536");
+        assert_eq!(fs::read_to_string(&journal).unwrap(), entry, "the next start tries it again");
+    };
+    in_namespace_with_devices(work);
+}
+
+#[test]
 fn nonsense_in_a_setting_or_a_journal_is_no_reason_to_panic() {
     let world = World::new();
     drop(world.caps.raise_in(NAMESPACE, &rmem(8_000)).unwrap());

@@ -34,12 +34,13 @@ const NEWCOMERS: Micros = Micros::from_secs(5);
 const NEWCOMERS_REST: u64 = 300;
 /// Pause after a sample, its shares, or grants that failed, until the next attempt.
 const RETRY: Micros = Micros::from_secs(1);
+/// Rest after work that may include a search through the descriptors of all processes, as a multiple of its duration: 5% of a
+/// processor.
+const SEARCH_REST: u64 = 20;
 /// Time for which requests of the engine's side are collected before they are granted: at least `GATHER`, and at least
-/// `GATHER_REST` times what the previous grants took, which may include a search through the descriptors of all processes
-/// (5% of a processor). It is no longer than `GATHER_AT_MOST`: a program repeats its request after 1 s, and a grant after
-/// that would look like the application's own setting.
+/// `SEARCH_REST` times what the previous grants took. It is no longer than `GATHER_AT_MOST`: a program repeats its request
+/// after 1 s, and a grant after that would look like the application's own setting.
 const GATHER: Micros = Micros::from_millis(50);
-const GATHER_REST: u64 = 20;
 const GATHER_AT_MOST: Micros = Micros::from_millis(500);
 /// Time between two checks for changes by the administrator, which cost a system call per setting.
 const MAXIMA: Micros = Micros::from_secs(1);
@@ -52,6 +53,8 @@ pub(super) struct Due {
     pub(super) sample: Micros,
     beat: Micros,
     pub(super) discovery: Micros,
+    /// Earliest time of the next search for the programs of sockets.
+    programs: Micros,
     /// Times of the next sweep: while something lies idle, where records are made late, and else.
     sweep_idle: Micros,
     sweep_newcomers: Micros,
@@ -73,6 +76,7 @@ impl Due {
             sample: now,
             beat: now + BEAT,
             discovery: now + DISCOVERY,
+            programs: now,
             sweep_idle: now,
             sweep_newcomers: now,
             sweep_missed: now,
@@ -126,6 +130,16 @@ impl Due {
         take(&mut self.discovery, now, DISCOVERY)
     }
 
+    /// Returns whether a search for namespaces and cgroups may include one for the programs of sockets.
+    pub(super) fn may_search_programs(&self, now: Micros) -> bool {
+        now >= self.programs
+    }
+
+    /// Notes that a search for the programs of sockets took that time.
+    pub(super) fn searched_programs(&mut self, took: Micros, now: Micros) {
+        self.programs = now + took.times(SEARCH_REST);
+    }
+
     /// Returns whether to sweep. `idle`: some connections would be changed by a sweep; `late`: records are made late.
     pub(super) fn is_sweep_due(&self, idle: bool, late: bool, now: Micros) -> bool {
         now >= if late { self.sweep_newcomers } else { self.sweep_missed } || idle && now >= self.sweep_idle
@@ -173,7 +187,7 @@ impl Due {
 
     /// Notes that grants took that time; requests that come now are collected for a while.
     pub(super) fn granted(&mut self, took: Micros, now: Micros) {
-        self.gathered = now + GATHER.max(took.times(GATHER_REST)).min(GATHER_AT_MOST);
+        self.gathered = now + GATHER.max(took.times(SEARCH_REST)).min(GATHER_AT_MOST);
     }
 
     /// Notes that requests could not be read, and are still there.
@@ -275,6 +289,14 @@ mod tests {
             due.granted(Micros::from_millis(took), at(1));
             assert_eq!(due.gathered.since(at(1)), Micros::from_millis(pause), "grants take {took} ms");
         }
+    }
+
+    #[test]
+    fn searches_for_programs_take_a_twentieth_of_a_processor() {
+        let mut due = Due::new(None, at(0));
+        assert!(due.may_search_programs(at(0)), "the first one");
+        due.searched_programs(Micros::from_millis(500), at(1));
+        assert!(!due.may_search_programs(at(11) - Micros(1)) && due.may_search_programs(at(11)));
     }
 
     #[test]

@@ -84,6 +84,8 @@ pub(super) enum Action {
         /// Pass connections on even if no cgroup has changed: some may be in a network namespace that was unknown
         /// before.
         settle: bool,
+        /// Also find the programs of sockets, if a group asks for programs: a search through all processes.
+        programs: bool,
     },
     /// Sample the connections.
     Sample,
@@ -165,6 +167,8 @@ pub(super) struct Regrouped {
     pub(super) passed_on: u64,
     /// Connections were to be passed on even if no cgroup has changed.
     pub(super) settled: bool,
+    /// How long the search for the programs of sockets took, whether it succeeded or not; `None`: there was none.
+    pub(super) searched: Option<Micros>,
     /// Why the search was not carried through; the next one does what is left.
     pub(super) failed: Option<String>,
 }

@@ -246,7 +246,10 @@ impl Daemon {
                 self.load(task, inherit);
             }
             Phase::Reloading(Reload { stage: Stage::Undoing, .. }) => self.undone(now),
-            Phase::Tuning if !self.task.groups.is_empty() => self.act(Action::Regroup { settle: any_new }),
+            Phase::Tuning if !self.task.groups.is_empty() => {
+                let programs = self.due.may_search_programs(now);
+                self.act(Action::Regroup { settle: any_new, programs });
+            }
             Phase::Tuning if any_new => self.sweep(now),
             _ => {}
         }
@@ -256,6 +259,9 @@ impl Daemon {
     fn regrouped(&mut self, regrouped: Regrouped, now: Micros) {
         let any = !regrouped.found.is_empty() || !regrouped.gone.is_empty() || regrouped.passed_on > 0;
         let sweeps = self.is_tuning() && (regrouped.settled || any);
+        if let Some(took) = regrouped.searched {
+            self.due.searched_programs(took, now);
+        }
         self.tell_trouble(Trouble::Groups, regrouped.failed.clone(), now);
         self.tell_regrouped(regrouped, now);
         if sweeps {

@@ -13,7 +13,7 @@ use std::collections::{HashMap, HashSet};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use bufwise_bpf::{Engine, EngineError, FlowState, Group, Owners, ProgramInfo, Released};
+use bufwise_bpf::{Engine, EngineError, FlowState, Group, Owners, ProgramInfo, Released, now};
 use bufwise_socket::diag::Connection;
 use nix::poll::{PollFd, PollFlags};
 
@@ -120,14 +120,14 @@ impl Running {
         attach_all(&mut self.units, task).map(drop)
     }
 
-    /// Follows the groups' cgroups that have appeared or gone, and finds programs that the engines have not seen.
-    /// With `settle` connections are passed on even if nothing has changed: some may be in a network namespace that
-    /// was unknown before. After a failure, as for lack of descriptors, the next call does what is left.
-    pub(super) fn regroup(&mut self, namespaces: &mut Namespaces, settle: bool) -> Event {
+    /// Follows the groups' cgroups that have appeared or gone; with `programs`, also finds programs that the engines have
+    /// not seen. With `settle` connections are passed on even if nothing has changed: some may be in a network namespace
+    /// that was unknown before. After a failure, as for lack of descriptors, the next call does what is left.
+    pub(super) fn regroup(&mut self, namespaces: &mut Namespaces, settle: bool, programs: bool) -> Event {
         let settle = settle || self.is_behind;
         let mut regrouped = Regrouped { settled: settle, ..Regrouped::default() };
         if let Some(task) = self.task.clone() {
-            let done = self.follow_groups(&task, namespaces, &mut regrouped);
+            let done = self.follow_groups(&task, namespaces, programs, &mut regrouped);
             self.is_behind = done.is_err();
             regrouped.failed = done.err().map(|error| in_words(&error));
         }
@@ -138,6 +138,7 @@ impl Running {
         &mut self,
         task: &Task,
         namespaces: &mut Namespaces,
+        programs: bool,
         regrouped: &mut Regrouped,
     ) -> Result<()> {
         for (unit, group) in self.units.iter_mut().zip(&task.groups) {
@@ -152,12 +153,23 @@ impl Running {
             tell_cgroups(&mut self.units)?;
             regrouped.refused.extend(yield_to_others(&mut self.units)?);
         }
-        let seen = if task.matching.asks_for_programs() { self.seen()? } else { HashSet::new() };
-        let is_news = self.programs.search(&task.matching, &engines(&self.units), &seen, namespaces)?;
+        let mut is_news = false;
+        if programs && task.matching.asks_for_programs() {
+            let began = now();
+            let searched = self.find_programs(task, namespaces);
+            regrouped.searched = Some(now().since(began));
+            is_news = searched?;
+        }
         if regrouped.settled || has_changed || is_news {
             regrouped.passed_on = self.pass_on(task, namespaces)?;
         }
         Ok(())
+    }
+
+    /// Finds programs that the engines have not seen; returns whether any connection was reported to them.
+    fn find_programs(&mut self, task: &Task, namespaces: &mut Namespaces) -> Result<bool> {
+        let seen = self.seen()?;
+        self.programs.search(&task.matching, &engines(&self.units), &seen, namespaces)
     }
 
     /// Attaches the engines to cgroups of the daemon that were removed and made again, as by the restart of a service.

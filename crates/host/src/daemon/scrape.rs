@@ -134,7 +134,12 @@ impl Scrape {
             }
         }
         // Names are assigned by rate.
-        let groups = if interval.is_some() { self.named(sums, began) } else { Groups::default() };
+        let groups = if interval.is_some() {
+            self.named.told(sums, began, |number| self.cgroups.label(number))
+        } else {
+            Groups::default()
+        };
+        self.cgroups.settle();
         let parts = figures(&facts.parts, census.parts());
         let budget = census.finish(TcpMemory::now());
         Snapshot {
@@ -159,12 +164,6 @@ impl Scrape {
             history_bytes: inquiry.history_bytes,
             gathered_s: 0.0,
         }
-    }
-
-    fn named(&mut self, sums: Sums, now: Micros) -> Groups {
-        let groups = self.named.told(sums, now, |number| self.cgroups.label(number));
-        self.cgroups.settle();
-        groups
     }
 }
 
@@ -196,8 +195,12 @@ pub(super) fn cost(programs: &[ProgramInfo]) -> Option<EngineCost> {
 #[cfg(test)]
 mod tests {
     use super::super::answers::tests::on_two;
+    use super::super::scope::Scope;
+    use super::super::task::tests::configured;
     use super::*;
     use crate::control::Request;
+    use crate::view::Sized;
+    use bufwise_socket::diag::Connection;
 
     #[test]
     fn a_namespace_that_cannot_be_listed_is_left_out() {
@@ -206,6 +209,23 @@ mod tests {
         let snapshot = scrape.gather(&inquiry, None, Micros::from_secs(1), listed);
         let counted: u64 = snapshot.connections.iter().map(|row| row.count).sum();
         assert_eq!((counted, scrape.samples.len(), snapshot.history_bytes), (1, 1, 5));
+    }
+
+    #[test]
+    fn cgroups_are_forgotten_with_their_connections_also_where_snapshots_are_too_rare_for_rates() {
+        let mut scrape = Scrape::new(Latest::default());
+        let (mut inquiry, _listed) = on_two(Request::Metrics);
+        // There is no room for a record: the cgroup tells whether the connection would be tuned.
+        inquiry.sized = Sized::default();
+        inquiry.scope = Scope::new(&configured("memory = \"1MiB\"\nmax-connections = 100"), &[100]);
+        let one = crate::view::tests::connection();
+        for number in 1..=3 {
+            let at = Micros::from_secs(1_000 * number);
+            let made_since = Connection { cgroup: u64::MAX - number, ..one };
+            let snapshot = scrape.gather(&inquiry, None, at, |_| Some((at, vec![made_since])));
+            assert_eq!((snapshot.interval_s, snapshot.untuned_connections), (None, 2));
+        }
+        assert!(scrape.cgroups.remembered() <= 1, "{:?}", scrape.cgroups);
     }
 
     #[test]

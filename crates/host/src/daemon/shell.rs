@@ -134,7 +134,9 @@ impl Shell {
             }
             Action::LowerMaxima => Some(Event::Lowered(self.namespaces.release().failed)),
             Action::Load(load) => Some(self.running.load(load, &mut self.namespaces)),
-            Action::Regroup { settle } => Some(self.running.regroup(&mut self.namespaces, settle)),
+            Action::Regroup { settle, programs } => {
+                Some(self.running.regroup(&mut self.namespaces, settle, programs))
+            }
             Action::Sample => Some(self.sample().unwrap_or_else(troubled(Work::Sample))),
             Action::Share(bounds) => Some(self.share(bounds).unwrap_or_else(troubled(Work::Share))),
             Action::Beat => {

@@ -77,7 +77,7 @@ fn moved_by_all<'a>(
     let mut moved: HashMap<Key, (&ConnectionSample, f64)> = HashMap::new();
     for sample in data.iter().filter(|sample| (from..=until).contains(&sample.t)) {
         let (first, bytes) = moved.entry(key(sample)).or_insert((sample, 0.0));
-        *bytes = (sample.bytes_acked - first.bytes_acked) as f64;
+        *bytes = sample.bytes_acked.saturating_sub(first.bytes_acked) as f64;
     }
     Some(moved)
 }
@@ -139,6 +139,13 @@ mod tests {
         assert_eq!(settled(&case(vec![Flow::default()]), &data[..1]), None, "not equal with itself");
         let early: Vec<_> = data.into_iter().filter(|sample| sample.t < 12.0).collect();
         assert_eq!(settled(&three, &early), None, "not yet settled");
+    }
+
+    #[test]
+    fn a_connection_between_the_addresses_of_an_earlier_one_moves_no_less_than_nothing() {
+        let samples: Vec<_> = line(1, 0, 3, 0, 15).chain([sample(16.0, 1, 0, 500, 20)]).collect();
+        let moved = moved_by_all(&samples.iter().collect::<Vec<_>>(), EQUAL_AFTER).unwrap();
+        assert_eq!(moved.into_values().map(|(_, bytes)| bytes).collect::<Vec<_>>(), [0.0]);
     }
 
     #[test]

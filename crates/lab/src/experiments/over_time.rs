@@ -135,18 +135,18 @@ impl Steps {
 }
 
 fn links(steps: &mut Steps, way: Way, seen: &Observed) {
-    let mut queues: BTreeMap<u64, (f64, u64)> = BTreeMap::new();
+    // The emulator samples all links at the same moments.
+    let mut queues: BTreeMap<u64, u64> = BTreeMap::new();
     for sample in seen.paths.iter().flat_map(|path| &path.link.timeline) {
         let queued = match way {
             Way::Upload => sample.a_to_b.queued_bytes,
             Way::Download => sample.b_to_a.queued_bytes,
         };
-        // The emulator samples all links one after the other: samples within 10 ms belong together.
-        let slot = sample.wall.0 / 10_000_000;
-        let (_, bytes) = queues.entry(slot).or_insert((sample.wall.0 as f64 / 1e9, 0));
-        *bytes += queued;
+        *queues.entry(sample.wall.0).or_default() += queued;
     }
-    queues.into_values().for_each(|(t, bytes)| steps.see(Track::QueueBytes, t, bytes as f64));
+    for (wall, bytes) in queues {
+        steps.see(Track::QueueBytes, wall as f64 / 1e9, bytes as f64);
+    }
 }
 
 /// Adds the tracks of the connection that moved most.
@@ -181,13 +181,18 @@ fn rate(steps: &mut Steps, data: &[&ConnectionSample]) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::reading::tests::sample;
+    use super::super::reading::tests::{link, moment, sample};
     use super::*;
     use crate::commands::Outcome;
+    use crate::testbed::PathReport;
 
     fn of(samples: Vec<ConnectionSample>) -> OverTime {
+        over(samples, Vec::new())
+    }
+
+    fn over(samples: Vec<ConnectionSample>, paths: Vec<PathReport>) -> OverTime {
         let outcome = Outcome { status: 0, seconds: 1.0, stdout: Vec::new(), server_output: String::new() };
-        let seen = Observed { outcome, samples, paths: Vec::new() };
+        let seen = Observed { outcome, samples, paths };
         let data: Vec<_> = seen.samples.iter().filter(|sample| sample.host == "a").collect();
         OverTime::new(Way::Upload, &seen, &data)
     }
@@ -224,6 +229,14 @@ mod tests {
         let run = of(steady(10));
         let rates: Vec<f64> = run.tracks[&Track::RateBps].iter().flatten().copied().collect();
         assert!(rates.len() > 95 && rates.iter().all(|rate| (rate - 8e6).abs() < 1e3), "{rates:?}");
+    }
+
+    #[test]
+    fn the_queues_of_all_links_are_summed_at_each_moment() {
+        let timeline = |queued| (0..=80).map(|step| moment(step * 50, 0, 0, queued)).collect();
+        let run = over(steady(1), vec![link(timeline(100)), link(timeline(20))]);
+        let queues: Vec<f64> = run.tracks[&Track::QueueBytes].iter().flatten().copied().collect();
+        assert!(queues.len() > 8 && queues.iter().all(|bytes| *bytes == 120.0), "{queues:?}");
     }
 
     #[test]

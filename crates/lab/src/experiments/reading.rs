@@ -5,6 +5,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 
+use bufwise_units::Nanos;
 use serde_json::Value;
 
 use super::cost::{self, Cost};
@@ -23,6 +24,7 @@ use super::windows;
 use crate::path::Observed;
 use crate::pump::LinkSample;
 use crate::sampler::ConnectionSample;
+use crate::testbed::PathReport;
 
 /// A connection that moved less than the largest one's bytes over this number carries commands, not data.
 const DATA_SHARE: u64 = 10;
@@ -40,9 +42,9 @@ const BUFFERS_SETTLED: f64 = 2.0;
 const PRELUDE: u64 = 30_000;
 /// Bytes that iperf3 sends before the data to identify a connection.
 const GREETING: u64 = 100;
-/// Share of the link's rate that ends the ramp-up, and for how many steps of the link's timeline it must last.
+/// Share of the link's rate that ends the ramp-up, and how long it must last.
 const RAMPED_UP: f64 = 0.9;
-const RAMP_STEPS: usize = 4;
+const RAMP_LASTS: Nanos = Nanos(200_000_000);
 
 /// All data of one run.
 pub(super) struct Reading<'a> {
@@ -58,7 +60,7 @@ pub(super) struct Reading<'a> {
     cost: Option<Cost>,
     /// Samples of the connections that carry measured data, on the sending side.
     data: Vec<&'a ConnectionSample>,
-    /// Share of the time in which the path did not stand still.
+    /// Share of the time of the data in which the path did not stand still.
     moving: f64,
 }
 
@@ -73,7 +75,7 @@ impl<'a> Reading<'a> {
             })
         });
         let (others, reports) = reports.partition(|report| report.flow.cross);
-        let paused = seen.paths.first().map_or(0.0, |path| path.paused.0 as f64 / 1e9);
+        let data = data_samples(experiment.way, case, &seen.samples);
         Self {
             way: experiment.way,
             case,
@@ -82,8 +84,8 @@ impl<'a> Reading<'a> {
             others,
             run: case.begins().filter_map(|(path, _)| json(&run_report(path))).collect(),
             cost: fs::read_to_string(directory.join(COST)).ok().and_then(|text| Cost::parse(&text)),
-            data: data_samples(experiment.way, case, &seen.samples),
-            moving: (1.0 - paused / seen.outcome.seconds).max(0.1),
+            moving: moving(&data, &seen.paths),
+            data,
         }
     }
 
@@ -319,9 +321,7 @@ impl<'a> Reading<'a> {
 
     fn response_quantile(&self, share: f64) -> Option<f64> {
         let all = self.reports.iter().filter_map(|report| report.end.as_ref()?.get("response_s")?.as_array());
-        let mut times: Vec<f64> = all.flatten().filter_map(Value::as_f64).collect();
-        times.sort_by(f64::total_cmp);
-        times.get((times.len() as f64 * share) as usize).copied()
+        quantile(all.flatten().filter_map(Value::as_f64).collect(), share)
     }
 
     fn served(&self) -> f64 {
@@ -345,12 +345,14 @@ impl<'a> Reading<'a> {
         let seconds = |sample: &LinkSample| sample.at.0 as f64 / 1e9;
         let timeline = &self.seen.paths.get(link)?.link.timeline;
         let began = seconds(timeline.iter().take_while(|sample| bytes(sample) < PRELUDE).last()?);
-        let ramped_up = timeline.windows(RAMP_STEPS + 1).find(|window| {
-            let (first, last) = (&window[0], &window[RAMP_STEPS]);
-            let bits = (bytes(last) - bytes(first)) as f64 * 8.0;
-            bits >= RAMPED_UP * rate * (seconds(last) - seconds(first))
+        let ramped_up = timeline.iter().enumerate().find(|(place, first)| {
+            let last = timeline[*place..].iter().find(|last| last.at.0 >= first.at.0 + RAMP_LASTS.0);
+            last.is_some_and(|last| {
+                let bits = (bytes(last) - bytes(first)) as f64 * 8.0;
+                bits >= RAMPED_UP * rate * (seconds(last) - seconds(first))
+            })
         });
-        Some((seconds(&ramped_up?[0]) - began).max(0.0))
+        Some((seconds(ramped_up?.1) - began).max(0.0))
     }
 
     fn buffer_variation(&self) -> Option<f64> {
@@ -407,6 +409,20 @@ fn rate_of_all(data: &[&ConnectionSample], sending: &[&ConnectionSample]) -> Opt
     (lasts >= RATE_LASTS).then(|| moved.sum::<u64>() as f64 * 8.0 / lasts)
 }
 
+/// Returns the share of the time from the first sample of `data` to the last in which the emulator's paths, which pause together,
+/// did not stand still.
+fn moving(data: &[&ConnectionSample], paths: &[PathReport]) -> f64 {
+    let (Some(first), Some(last), Some(path)) = (data.first(), data.last(), paths.first()) else {
+        return 1.0;
+    };
+    let paused = |t: f64| {
+        let latest = path.link.timeline.iter().rfind(|sample| sample.wall.0 as f64 / 1e9 <= t);
+        latest.map_or(0.0, |sample| (sample.wall.0 - sample.at.0) as f64 / 1e9)
+    };
+    let lasted = last.t - first.t;
+    if lasted > 0.0 { (1.0 - (paused(last.t) - paused(first.t)) / lasted).max(0.1) } else { 1.0 }
+}
+
 /// Returns the samples of the measured flows' connections, on the sending side.
 fn sending_samples<'a>(way: Way, case: &Case, samples: &'a [ConnectionSample]) -> Vec<&'a ConnectionSample> {
     let flows = case.flows.iter().enumerate().filter(|(_, flow)| !flow.cross);
@@ -442,6 +458,13 @@ pub(super) fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
     (count > 0.0).then(|| sum / count)
 }
 
+/// Returns the least of the values that this share of them does not exceed.
+pub(super) fn quantile(mut values: Vec<f64>, share: f64) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let rank = (values.len() as f64 * share).ceil() as usize;
+    values.get(rank.saturating_sub(1)).copied()
+}
+
 /// Returns standard deviation over mean.
 pub(super) fn variation(values: &[f64]) -> Option<f64> {
     let middle = mean(values.iter().copied())?;
@@ -450,116 +473,4 @@ pub(super) fn variation(values: &[f64]) -> Option<f64> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
-    use super::*;
-    use crate::commands::Outcome;
-
-    /// A sample of a sender on host A: time, own port, flow, bytes acknowledged, round-trip time in ms.
-    pub(in crate::experiments) fn sample(
-        t: f64,
-        port: u16,
-        flow: u16,
-        bytes_acked: u64,
-        rtt_ms: u32,
-    ) -> ConnectionSample {
-        ConnectionSample {
-            t,
-            host: "a",
-            local: SocketAddr::from(([198, 18, 0, 1], port)),
-            peer: SocketAddr::from(([198, 18, 0, 2], super::port(usize::from(flow)))),
-            congestion_control: Default::default(),
-            srtt_us: rtt_ms * 1_000,
-            min_rtt_us: 0,
-            cwnd_bytes: 0,
-            flight_bytes: 0,
-            sndbuf: 0,
-            rcvbuf: 0,
-            wmem_queued: 0,
-            rmem_alloc: 0,
-            snd_wnd: 0,
-            rcv_wnd: 0,
-            delivery_rate_bps: 0,
-            bytes_acked,
-            bytes_received: 0,
-            retrans: 0,
-            limited_by: None,
-        }
-    }
-
-    #[test]
-    fn data_is_what_moves_much_on_the_flows_that_are_measured() {
-        let flow = Flow::default();
-        let case = Case {
-            name: String::new(),
-            paths: Vec::new(),
-            flows: vec![flow.clone(), Flow { cross: true, ..flow }],
-            memory: None,
-            quick: true,
-            setup: Default::default(),
-        };
-        let samples = [
-            sample(0.0, 1, 0, 500, 20),
-            sample(0.0, 2, 0, 0, 20),
-            sample(0.0, 3, 1, 900_000, 20),
-            sample(1.0, 1, 0, 600, 20),
-            sample(1.0, 2, 0, 800_000, 30),
-            // A closing socket.
-            sample(2.0, 2, 0, 0, 0),
-        ];
-        let data = data_samples(Way::Upload, &case, &samples);
-        let seen: Vec<_> = data.iter().map(|sample| (sample.t, sample.local.port())).collect();
-        assert_eq!(seen, [(0.0, 2), (1.0, 2)]);
-        assert_eq!(starts(&data)[&key(data[0])], 1.0);
-        assert!(data_samples(Way::Download, &case, &samples).is_empty());
-    }
-
-    #[test]
-    fn a_settled_rate_is_that_of_all_connections_while_all_carry_data() {
-        let line = |port: u16, from: u32, to: u32, rate: u64| {
-            (from..=to).map(move |t| sample(f64::from(t), port, 0, u64::from(t - from + 1) * rate, 20))
-        };
-        let rate = |lines: Vec<ConnectionSample>, beside: Vec<ConnectionSample>| {
-            let data: Vec<_> = lines.iter().collect();
-            let sending: Vec<_> = lines.iter().chain(&beside).collect();
-            rate_of_all(&data, &sending)
-        };
-        let alone = || line(1, 0, 10, 1_000_000);
-        assert_eq!(rate(alone().collect(), Vec::new()), Some(8e6));
-        // All from two seconds after the second start on.
-        let together = alone().chain(line(2, 3, 10, 500_000)).collect();
-        assert_eq!(rate(together, Vec::new()), Some(12e6));
-        assert_eq!(rate(alone().collect(), line(2, 0, 10, 50_000).collect()), Some(8.4e6), "it starves");
-        let one_after_the_other = line(1, 0, 4, 1_000_000).chain(line(2, 6, 12, 1_000_000)).collect();
-        assert_eq!(rate(one_after_the_other, Vec::new()), None);
-        assert_eq!(rate(line(1, 0, 2, 1_000_000).collect(), alone().collect()), None, "its data end at once");
-        assert_eq!(rate(Vec::new(), alone().collect()), None);
-    }
-
-    #[test]
-    fn memory_is_that_of_the_measured_flows() {
-        let catalogue = super::super::catalogue();
-        let mut experiment = catalogue.into_iter().find(|one| one.id == "no-harm-beside").unwrap();
-        experiment.cases[0].flows = vec![Flow::default(), Flow { cross: true, ..Flow::default() }];
-        let ends = |flow: u16, wmem_queued: u32, rmem_alloc: u32| {
-            let sender = ConnectionSample { wmem_queued, ..sample(1.0, 40_000 + flow, flow, 0, 20) };
-            let (local, peer) = (sender.peer, sender.local);
-            let receiver = ConnectionSample { host: "b", local, peer, rmem_alloc, ..sender.clone() };
-            [sender, receiver]
-        };
-        let samples = [ends(0, 100, 30), ends(1, 9_000, 9_000)].concat();
-        let outcome = Outcome { status: 0, seconds: 1.0, stdout: Vec::new(), server_output: String::new() };
-        let seen = Observed { outcome, samples, paths: Vec::new() };
-        let directory = tempfile::tempdir().unwrap();
-        let reading = Reading::new(&experiment, &experiment.cases[0], &seen, directory.path());
-        assert_eq!(reading.value(Quantity::HeldPeakBytes), Some(100.0));
-        assert_eq!(reading.value(Quantity::ReceiveHeldPeakBytes), Some(30.0));
-        assert_eq!(reading.value(Quantity::SocketMemoryBytes), Some(130.0));
-    }
-
-    #[test]
-    fn variation_is_relative() {
-        assert_eq!(variation(&[5.0, 5.0]), Some(0.0));
-        assert_eq!(variation(&[1.0, 3.0]), Some(0.5));
-        assert_eq!(variation(&[]), None);
-    }
-}
+pub(super) mod tests;

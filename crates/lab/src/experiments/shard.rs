@@ -121,8 +121,10 @@ pub fn join(mut results: Vec<ExperimentResult>, known: &[Experiment]) -> Vec<Exp
 fn whole(parts: Vec<ExperimentResult>, experiment: Option<&Experiment>) -> Option<ExperimentResult> {
     let missing = missing(&parts, experiment);
     let are_several = parts.len() > 1;
+    let kernels: BTreeSet<&str> = parts.iter().flat_map(|part| part.kernel.split(", ")).collect();
+    let kernel = kernels.into_iter().collect::<Vec<_>>().join(", ");
     let mut rest = parts.into_iter();
-    let mut joined = rest.next()?;
+    let mut joined = ExperimentResult { kernel, ..rest.next()? };
     let mut columns = vec![std::mem::take(&mut joined.cases)];
     for part in rest {
         joined.targets.extend(part.targets);
@@ -163,11 +165,12 @@ fn in_turn(columns: Vec<Vec<CaseResult>>) -> Vec<CaseResult> {
     }
 }
 
-/// Returns a line for each missing part. Where there are more parts than cases the last parts are empty and leave no file.
+/// Returns a line for each missing part. Where there are more parts than cases the last parts are empty and leave no file. Without
+/// numbers of parts the line is on the cases that a survey lacks.
 fn missing(parts: &[ExperimentResult], experiment: Option<&Experiment>) -> Vec<String> {
     let there: BTreeSet<Shard> = parts.iter().filter_map(|part| part.shard).collect();
     let Some(of) = there.first().map(|shard| shard.of).filter(|_| there.len() == parts.len()) else {
-        return Vec::new();
+        return without_run(parts, experiment);
     };
     /// Missing parts beyond this number are not listed one by one.
     const LISTED: u32 = 100;
@@ -177,6 +180,19 @@ fn missing(parts: &[ExperimentResult], experiment: Option<&Experiment>) -> Vec<S
     let numbers = (1..=of.get().min(LISTED).min(with_cases)).filter_map(NonZeroU32::new);
     let absent = numbers.map(|number| Shard { number, of }).filter(|shard| !there.contains(shard));
     absent.map(|shard| format!("the cases of shard {shard}: not among these results")).collect()
+}
+
+/// Returns a line with the number of cases that a survey lacks: one that was stopped has only the cases in which something ran.
+fn without_run(parts: &[ExperimentResult], experiment: Option<&Experiment>) -> Vec<String> {
+    let are_of_a_survey = parts.iter().all(|part| part.survey);
+    let Some(survey) = experiment.filter(|_| are_of_a_survey) else { return Vec::new() };
+    let there: BTreeSet<&str> =
+        parts.iter().flat_map(|part| &part.cases).map(|case| case.name.as_str()).collect();
+    let wanted: Vec<&Case> = survey.cases(parts.iter().any(|part| part.quick)).collect();
+    match wanted.iter().filter(|case| !there.contains(case.name.as_str())).count() {
+        0 => Vec::new(),
+        absent => vec![format!("{absent} of {} cases: not among these results", wanted.len())],
+    }
 }
 
 #[cfg(test)]
@@ -270,6 +286,31 @@ pub(super) mod tests {
         assert_eq!(joined.len(), 1);
         assert_eq!(joined[0].left_out, ["the cases of shard 2/3: not among these results"]);
         assert_eq!(joined[0].cases.len(), experiment().cases.len() - without);
+    }
+
+    #[test]
+    fn cases_that_a_survey_lacks_are_counted() {
+        let survey = catalogue().into_iter().find(|experiment| experiment.id == "probe-grid").unwrap();
+        let of = |cases: std::ops::Range<usize>| {
+            let some = Experiment { cases: survey.cases[cases].to_vec(), ..survey.clone() };
+            result(&some, None)
+        };
+        let left_out = |results: Vec<ExperimentResult>| {
+            let joined = join(results, std::slice::from_ref(&survey));
+            assert_eq!(joined.len(), 1);
+            joined[0].left_out.clone()
+        };
+        assert_eq!(left_out(vec![of(0..40)]), ["5 of 45 cases: not among these results"]);
+        assert_eq!(left_out(vec![of(0..30), of(35..45)]), ["5 of 45 cases: not among these results"]);
+        assert!(left_out(vec![of(0..30), of(30..45)]).is_empty());
+    }
+
+    #[test]
+    fn parts_from_several_kernels_name_each() {
+        let mut parts = parts(3);
+        let own = parts[0].kernel.clone();
+        "0.0-other".clone_into(&mut parts[1].kernel);
+        assert_eq!(join(parts, &[experiment()])[0].kernel, format!("0.0-other, {own}"));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::reading::{Key, key, mean, starts};
+use super::reading::{Key, key, mean, quantile, starts};
 use crate::sampler::ConnectionSample;
 
 /// Seconds after a connection's start from which slow start is over.
@@ -19,12 +19,6 @@ fn since<'a>(data: &'a [&'a ConnectionSample], after: f64) -> impl Iterator<Item
         began.get(&key(sample)).is_some_and(|began| sample.t >= began + after)
     };
     data.iter().copied().filter(late)
-}
-
-/// Returns the value that this share of `values` does not exceed.
-fn quantile(mut values: Vec<f64>, share: f64) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    values.get(((values.len() as f64 * share) as usize).min(values.len().saturating_sub(1))).copied()
 }
 
 /// Returns a quantile, over the settled samples, of this ratio: the payload for which the send buffer has room, divided by the

@@ -140,7 +140,7 @@ impl Daemon {
     }
 
     pub(super) fn tell_regrouped(&mut self, regrouped: Regrouped, now: Micros) {
-        let Regrouped { found, gone, refused, missing, passed_on, settled: _, failed: _ } = regrouped;
+        let Regrouped { found, gone, refused, missing, passed_on, .. } = regrouped;
         self.say_all(refused, |line| Line::warning(Kind::Refused, line), now);
         let passed_on = (passed_on > 0).then(|| format!("{passed_on} connections passed on to their groups"));
         let news: Vec<String> = gone.into_iter().chain(found).chain(missing).chain(passed_on).collect();

@@ -60,6 +60,28 @@ fn a_search_for_cgroups_that_fails_is_told_once_and_does_not_end_it() {
 }
 
 #[test]
+fn a_search_for_programs_rests_twenty_times_what_it_took_and_cgroups_are_followed_meanwhile() {
+    let mut world = World::tuning(grouped("abt"));
+    world.programs_cost = Micros::from_secs(1);
+    world.run(MINUTE);
+    let searches = &world.program_searches;
+    assert!((2..=3).contains(&searches.len()), "{searches:?}");
+    let mut pauses = searches.windows(2).map(|pair| pair[1].since(pair[0]));
+    assert!(pauses.all(|pause| pause >= Micros::from_secs(21)), "{searches:?}");
+    let regroups = world.did.iter().filter(|did| *did == "regroup").count();
+    assert!(regroups > 3 * searches.len(), "{:?}", world.did);
+}
+
+#[test]
+fn a_search_for_programs_that_fails_rests_as_well() {
+    let mut world = World::tuning(grouped("abt"));
+    let (failed, searched) = (Some("EMFILE".to_owned()), Some(Micros::from_secs(3)));
+    world.regrouped.push_back(Regrouped { failed, searched, ..Regrouped::default() });
+    world.run(MINUTE);
+    assert_eq!(world.program_searches.len(), 1);
+}
+
+#[test]
 fn a_cgroup_that_was_removed_and_made_again_is_told_and_its_connections_are_swept() {
     let mut world = World::tuning(grouped("abt"));
     let remade = vec!["/web".to_owned()];

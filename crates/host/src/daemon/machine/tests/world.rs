@@ -70,6 +70,10 @@ pub(super) struct World {
     pub(super) sample_cost: Micros,
     pub(super) sweep_cost: Micros,
     pub(super) discover_cost: Micros,
+    /// How long a search for the programs of sockets takes.
+    pub(super) programs_cost: Micros,
+    /// Times at which the programs of sockets were searched for.
+    pub(super) program_searches: Vec<Micros>,
     /// Connections that have come or gone since the last sample.
     pub(super) turnover: u64,
     /// Whether an engine is loaded.
@@ -126,6 +130,8 @@ impl World {
             sample_cost: Micros(50),
             sweep_cost: Micros::ZERO,
             discover_cost: Micros::ZERO,
+            programs_cost: Micros::ZERO,
+            program_searches: Vec::new(),
             turnover: 0,
             engine: false,
             loaded_with: Shares::default(),
@@ -250,9 +256,14 @@ impl World {
                 let nothing = || Ok(Found { known: [0].into(), ..Found::default() });
                 Some(Event::Discovered(self.found.pop_front().unwrap_or_else(nothing)))
             }
-            Action::Regroup { settle } => {
+            Action::Regroup { settle, programs } => {
                 self.did(if settle { "settle" } else { "regroup" });
-                let nothing = Regrouped { settled: settle, ..Regrouped::default() };
+                if programs {
+                    self.program_searches.push(self.now);
+                    self.now += self.programs_cost;
+                }
+                let searched = programs.then_some(self.programs_cost);
+                let nothing = Regrouped { settled: settle, searched, ..Regrouped::default() };
                 Some(Event::Regrouped(self.regrouped.pop_front().unwrap_or(nothing)))
             }
             Action::LowerMaxima => {

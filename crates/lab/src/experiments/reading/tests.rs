@@ -1,0 +1,185 @@
+//! Tests of the quantities of a run, and runs made up for the tests of other modules.
+
+use bufwise_link::Counters;
+use hdrhistogram::Histogram;
+
+use super::super::model::path;
+use super::*;
+use crate::commands::Outcome;
+use crate::pump::LinkLog;
+
+/// A sample of a sender on host A: time, own port, flow, bytes acknowledged, round-trip time in ms.
+pub(in crate::experiments) fn sample(
+    t: f64,
+    port: u16,
+    flow: u16,
+    bytes_acked: u64,
+    rtt_ms: u32,
+) -> ConnectionSample {
+    ConnectionSample {
+        t,
+        host: "a",
+        local: SocketAddr::from(([198, 18, 0, 1], port)),
+        peer: SocketAddr::from(([198, 18, 0, 2], super::port(usize::from(flow)))),
+        congestion_control: Default::default(),
+        srtt_us: rtt_ms * 1_000,
+        min_rtt_us: 0,
+        cwnd_bytes: 0,
+        flight_bytes: 0,
+        sndbuf: 0,
+        rcvbuf: 0,
+        wmem_queued: 0,
+        rmem_alloc: 0,
+        snd_wnd: 0,
+        rcv_wnd: 0,
+        delivery_rate_bps: 0,
+        bytes_acked,
+        bytes_received: 0,
+        retrans: 0,
+        limited_by: None,
+    }
+}
+
+/// Returns the report on a link with this timeline.
+pub(in crate::experiments) fn link(timeline: Vec<LinkSample>) -> PathReport {
+    let last = timeline[timeline.len() - 1];
+    let lateness_us = Histogram::new(2).unwrap();
+    let link = LinkLog { last, timeline, lateness_us, refused: 0, unknown: 0 };
+    PathReport { link, stalls: Vec::new(), paused: Nanos(0), invalid: None }
+}
+
+/// Returns a link at one moment: time on the wall clock and pauses so far in ms, bytes that have left it towards host B, and
+/// bytes in its queue there.
+pub(in crate::experiments) fn moment(
+    wall_ms: u64,
+    paused_ms: u64,
+    delivered_bytes: u64,
+    queued_bytes: u64,
+) -> LinkSample {
+    let a_to_b = Counters { delivered_bytes, queued_bytes, ..Counters::default() };
+    let [at, wall] = [wall_ms - paused_ms, wall_ms].map(Nanos::from_millis);
+    LinkSample { at, wall, a_to_b, b_to_a: Counters::default() }
+}
+
+/// Returns the value of a quantity of a run with one iperf3 from host A, which had 9.5 Mbit/s by its report, over 10 Mbit/s.
+fn value(quantity: Quantity, timeline: Vec<LinkSample>, samples: Vec<ConnectionSample>) -> Option<f64> {
+    let catalogue = super::super::catalogue();
+    let mut experiment = catalogue.into_iter().find(|one| one.id == "no-harm-beside").unwrap();
+    experiment.way = Way::Upload;
+    let case = &mut experiment.cases[0];
+    (case.paths, case.flows) = (vec![path(10, 20)], vec![Flow::default()]);
+    let directory = tempfile::tempdir().unwrap();
+    let report = r#"{"end":{"sum_received":{"bits_per_second":9.5e6}}}"#;
+    fs::write(directory.path().join(flow_report(0)), report).unwrap();
+    let outcome = Outcome { status: 0, seconds: 14.0, stdout: Vec::new(), server_output: String::new() };
+    let seen = Observed { outcome, samples, paths: vec![link(timeline)] };
+    Reading::new(&experiment, &experiment.cases[0], &seen, directory.path()).value(quantity)
+}
+
+#[test]
+fn pauses_count_only_while_data_move() {
+    // Data move from 2 s to 12 s. The path stands still for a second before, and for half a second meanwhile.
+    let moved = |tenth: u64| sample(tenth as f64 / 10.0, 1, 0, tenth * 100_000, 20);
+    let paused = |ms: u64| ms.clamp(500, 1_500) - 500 + ms.clamp(7_000, 7_500) - 7_000;
+    let timeline = (0..=140).map(|tenth| moment(tenth * 100, paused(tenth * 100), 0, 0)).collect();
+    let goodput = value(Quantity::GoodputBps, timeline, (20..=120).map(moved).collect()).unwrap();
+    assert!((goodput - 1e7).abs() < 1.0, "{goodput}");
+    let timeline = vec![moment(0, 0, 0, 0), moment(9_000, 9_000, 0, 0)];
+    assert_eq!(value(Quantity::GoodputBps, timeline, Vec::new()), Some(9.5e6), "no data was sampled");
+}
+
+#[test]
+fn a_ramp_up_takes_as_long_however_often_the_link_is_sampled() {
+    // Half of the rate from 1 s on, all of it from 2 s to 2.3 s.
+    let bytes = |ms: u64| 625 * (ms.saturating_sub(1_000) + ms.clamp(2_000, 2_300) - 2_000);
+    for step in [50, 100] {
+        let timeline = (0..60).map(|number| number * step).map(|ms| moment(ms, 0, bytes(ms), 0));
+        let found = value(Quantity::RampUpS, timeline.collect(), Vec::new()).unwrap();
+        assert!((found - 1.0).abs() < 1e-9, "{step} ms: {found}");
+    }
+}
+
+#[test]
+fn a_quantile_is_the_least_value_that_the_share_does_not_exceed() {
+    let of_hundred = |share| quantile((1..=100).map(f64::from).collect(), share);
+    let found = [0.01, 0.5, 0.95, 0.99, 1.0].map(of_hundred);
+    assert_eq!(found, [1.0, 50.0, 95.0, 99.0, 100.0].map(Some));
+    assert_eq!((quantile(vec![7.0], 0.05), quantile(Vec::new(), 0.5)), (Some(7.0), None));
+}
+
+#[test]
+fn data_is_what_moves_much_on_the_flows_that_are_measured() {
+    let flow = Flow::default();
+    let case = Case {
+        name: String::new(),
+        paths: Vec::new(),
+        flows: vec![flow.clone(), Flow { cross: true, ..flow }],
+        memory: None,
+        quick: true,
+        setup: Default::default(),
+    };
+    let samples = [
+        sample(0.0, 1, 0, 500, 20),
+        sample(0.0, 2, 0, 0, 20),
+        sample(0.0, 3, 1, 900_000, 20),
+        sample(1.0, 1, 0, 600, 20),
+        sample(1.0, 2, 0, 800_000, 30),
+        // A closing socket.
+        sample(2.0, 2, 0, 0, 0),
+    ];
+    let data = data_samples(Way::Upload, &case, &samples);
+    let seen: Vec<_> = data.iter().map(|sample| (sample.t, sample.local.port())).collect();
+    assert_eq!(seen, [(0.0, 2), (1.0, 2)]);
+    assert_eq!(starts(&data)[&key(data[0])], 1.0);
+    assert!(data_samples(Way::Download, &case, &samples).is_empty());
+}
+
+#[test]
+fn a_settled_rate_is_that_of_all_connections_while_all_carry_data() {
+    let line = |port: u16, from: u32, to: u32, rate: u64| {
+        (from..=to).map(move |t| sample(f64::from(t), port, 0, u64::from(t - from + 1) * rate, 20))
+    };
+    let rate = |lines: Vec<ConnectionSample>, beside: Vec<ConnectionSample>| {
+        let data: Vec<_> = lines.iter().collect();
+        let sending: Vec<_> = lines.iter().chain(&beside).collect();
+        rate_of_all(&data, &sending)
+    };
+    let alone = || line(1, 0, 10, 1_000_000);
+    assert_eq!(rate(alone().collect(), Vec::new()), Some(8e6));
+    // All from two seconds after the second start on.
+    let together = alone().chain(line(2, 3, 10, 500_000)).collect();
+    assert_eq!(rate(together, Vec::new()), Some(12e6));
+    assert_eq!(rate(alone().collect(), line(2, 0, 10, 50_000).collect()), Some(8.4e6), "it starves");
+    let one_after_the_other = line(1, 0, 4, 1_000_000).chain(line(2, 6, 12, 1_000_000)).collect();
+    assert_eq!(rate(one_after_the_other, Vec::new()), None);
+    assert_eq!(rate(line(1, 0, 2, 1_000_000).collect(), alone().collect()), None, "its data end at once");
+    assert_eq!(rate(Vec::new(), alone().collect()), None);
+}
+
+#[test]
+fn memory_is_that_of_the_measured_flows() {
+    let catalogue = super::super::catalogue();
+    let mut experiment = catalogue.into_iter().find(|one| one.id == "no-harm-beside").unwrap();
+    experiment.cases[0].flows = vec![Flow::default(), Flow { cross: true, ..Flow::default() }];
+    let ends = |flow: u16, wmem_queued: u32, rmem_alloc: u32| {
+        let sender = ConnectionSample { wmem_queued, ..sample(1.0, 40_000 + flow, flow, 0, 20) };
+        let (local, peer) = (sender.peer, sender.local);
+        let receiver = ConnectionSample { host: "b", local, peer, rmem_alloc, ..sender.clone() };
+        [sender, receiver]
+    };
+    let samples = [ends(0, 100, 30), ends(1, 9_000, 9_000)].concat();
+    let outcome = Outcome { status: 0, seconds: 1.0, stdout: Vec::new(), server_output: String::new() };
+    let seen = Observed { outcome, samples, paths: Vec::new() };
+    let directory = tempfile::tempdir().unwrap();
+    let reading = Reading::new(&experiment, &experiment.cases[0], &seen, directory.path());
+    assert_eq!(reading.value(Quantity::HeldPeakBytes), Some(100.0));
+    assert_eq!(reading.value(Quantity::ReceiveHeldPeakBytes), Some(30.0));
+    assert_eq!(reading.value(Quantity::SocketMemoryBytes), Some(130.0));
+}
+
+#[test]
+fn variation_is_relative() {
+    assert_eq!(variation(&[5.0, 5.0]), Some(0.0));
+    assert_eq!(variation(&[1.0, 3.0]), Some(0.5));
+    assert_eq!(variation(&[]), None);
+}
