@@ -14,8 +14,10 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use bufwise_host::Error;
+use bufwise_host::control::message::Status as DaemonStatus;
 use bufwise_host::control::{self, ControlError, Reply, Request};
 use bufwise_host::daemon::configured_socket;
+use bufwise_units::counted;
 use clap::Args;
 use serde::Serialize;
 
@@ -111,17 +113,20 @@ impl CheckArgs {
 
 fn daemon(socket: &Path) -> Point {
     match control::ask(socket, &Request::Status) {
-        Ok(Some(Reply::Status(status))) => Point::ok(
-            "daemon",
-            format!(
-                "version {} runs (process {}), policy {} (send), {} (receive), {} connections its own to size",
-                status.version, status.pid, status.policy.send, status.policy.receive, status.connections
-            ),
-        ),
+        Ok(Some(Reply::Status(status))) => Point::ok("daemon", running(&status)),
         Ok(Some(_)) => Point::limited("daemon", "its answer is not a status", "restart the daemon"),
         Ok(None) => Point::ok("daemon", format!("none at {}", socket.display())),
         Err(error) => Point::limited("daemon", bufwise_host::in_words(&error), advice(&error)),
     }
+}
+
+/// Describes a daemon that runs.
+fn running(status: &DaemonStatus) -> String {
+    let connections = counted(status.connections, "connection");
+    format!(
+        "version {} runs (process {}): policy {} (send), {} (receive); it sizes {connections}",
+        status.version, status.pid, status.policy.send, status.policy.receive
+    )
 }
 
 /// Returns what to do if the daemon cannot be asked.
@@ -165,6 +170,8 @@ mod tests {
     use std::time::Duration;
 
     use bufwise_host::control::ExchangeError;
+    use bufwise_host::control::message::Memory;
+    use bufwise_host::view::PolicyNames;
 
     use super::*;
 
@@ -176,6 +183,25 @@ mod tests {
         let source = ExchangeError::Silent(Duration::from_secs(2));
         assert!(of(ControlError::NoAnswer { path: path(), source }).contains("kill -CONT"));
         assert!(of(ControlError::Stranger { path: path(), owner: 7 }).contains("--socket"));
+    }
+
+    #[test]
+    fn a_daemon_that_runs_is_described_with_what_it_sizes() {
+        let status = |connections| DaemonStatus {
+            pid: 7,
+            version: "1.2.3".to_owned(),
+            uptime_s: 1.0,
+            policy: PolicyNames { send: "abt".to_owned(), receive: "sobas".to_owned() },
+            dry_run: false,
+            paused: false,
+            connections,
+            tuned_connections: 0,
+            memory: Memory::default(),
+            notes: Vec::new(),
+        };
+        let begins = "version 1.2.3 runs (process 7): policy abt (send), sobas (receive); it sizes";
+        assert_eq!(running(&status(1)), format!("{begins} 1 connection"));
+        assert_eq!(running(&status(12)), format!("{begins} 12 connections"));
     }
 
     #[test]

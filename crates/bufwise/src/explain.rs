@@ -19,6 +19,7 @@ use bufwise_host::control::{self, Reply, Request};
 use bufwise_host::netns;
 use bufwise_host::tcp_memory::TcpMemory;
 use bufwise_host::view::{ConnectionView, Listing};
+use bufwise_units::counted;
 use clap::Args;
 use serde::Serialize;
 
@@ -159,7 +160,8 @@ impl Report {
             .chain(budget::parts_of(budget, &processes, &cgroups))
             .map(|line| format!("  {line}\n"))
             .collect();
-        format!("The daemon's memory for {} connections:\n{}", budget.connections, lines.concat())
+        let connections = counted(budget.connections, "connection");
+        format!("The daemon's memory for {connections}:\n{}", lines.concat())
     }
 
     /// Returns the notes, one per line.

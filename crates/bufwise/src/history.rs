@@ -8,6 +8,7 @@ mod when;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
+use bufwise_host::address::Pattern;
 use bufwise_host::control::{self, Reply, Request};
 use bufwise_host::daemon;
 use bufwise_host::history::{History, Moment, Query};
@@ -52,6 +53,9 @@ pub(crate) struct HistoryArgs {
 impl HistoryArgs {
     pub(crate) fn run(self) -> Outcome {
         if let Some(json) = &self.json {
+            if self.subject.is_none() {
+                output::check_no_filter(json, |word| word.parse::<Pattern>().is_ok())?;
+            }
             output::check_writable(json)?;
         }
         let now = Local::now();

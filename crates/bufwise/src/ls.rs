@@ -18,6 +18,7 @@ use bufwise_host::judge::{Cause, Direction, Roof};
 use bufwise_host::netns;
 use bufwise_host::survey;
 use bufwise_host::view::{ConnectionView, Known, Listing, Summary};
+use bufwise_units::counted;
 use clap::Args;
 use serde::Serialize;
 
@@ -99,6 +100,9 @@ pub(crate) struct AskedDaemon {
 impl LsArgs {
     pub(crate) fn run(self) -> Outcome {
         if let Some(json) = &self.json {
+            if self.filter.is_none() {
+                output::check_no_filter(json, select::is_filter)?;
+            }
             output::check_writable(json)?;
         }
         let mut listing = self.asked.with_daemon(survey::listing()?)?;
@@ -326,8 +330,8 @@ fn line(cells: &[String], widths: &[usize]) -> String {
 /// Writes the memory that all connections hold together, and the daemon's budget, one per line.
 pub(crate) fn sums(summary: &Summary) -> String {
     let mut text = format!(
-        "{} connections; send queues hold {} of {} allowed, receive queues {} of {}; {} beyond need\n",
-        summary.connections,
+        "{}; send queues hold {} of {} allowed, receive queues {} of {}; {} beyond need\n",
+        counted(summary.connections, "connection"),
         size(summary.send_queued_bytes),
         size(summary.send_allowed_bytes),
         size(summary.receive_queued_bytes),
@@ -336,9 +340,8 @@ pub(crate) fn sums(summary: &Summary) -> String {
     );
     if let Some(budget) = summary.budget_bytes {
         let pressure = if summary.pressure == Some(true) { "under pressure" } else { "no pressure" };
-        let sized = summary
-            .sized_connections
-            .map(|sized| format!("; {sized} of the connections are its own to size"));
+        let sized =
+            summary.sized_connections.map(|sized| format!("; it sizes {}", counted(sized, "connection")));
         let sized = sized.unwrap_or_default();
         text += &format!("daemon: budget {} for send queues, {pressure}{sized}\n", size(budget));
     }
@@ -390,6 +393,19 @@ pub(crate) mod tests {
         assert!(text.contains("\n198.18.0.0/24      2   16M"), "{text}");
         assert!(text.contains("3 connections; ") && text.contains("1 not shown"), "{text}");
         assert!(text.ends_with("note: be careful\n"), "{text}");
+    }
+
+    #[test]
+    fn a_single_connection_is_counted_in_the_singular() {
+        let (budget_bytes, sized_connections) = (Some(16_000_000), Some(1));
+        let summary =
+            Summary { budget_bytes, sized_connections, ..Summary::of(&[with_peer("198.18.0.2:80")]) };
+        let text = sums(&summary);
+        assert!(text.starts_with("1 connection; send queues hold "), "{text}");
+        assert!(
+            text.ends_with("\ndaemon: budget 16.00 MB for send queues, no pressure; it sizes 1 connection\n"),
+            "{text}"
+        );
     }
 
     #[test]

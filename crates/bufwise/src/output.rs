@@ -9,9 +9,22 @@ use anyhow::{Context, Result};
 use bufwise_ftp::wire::terminal::escape_for_terminal;
 use serde::Serialize;
 
+use crate::exit::Failure;
+
 /// Whether `--json` names standard output.
 pub(crate) fn is_stdout(path: &Path) -> bool {
     path.as_os_str() == "-"
+}
+
+/// Fails if the file for `--json` is a word by which a list is filtered (`is_filter`), as in `--json send-buffer`: the
+/// flag takes the word behind it. To be called where the list has no filter.
+pub(crate) fn check_no_filter(path: &Path, is_filter: impl Fn(&str) -> bool) -> Result<(), Failure> {
+    match path.to_str() {
+        Some(word) if is_filter(word) => Err(Failure::usage(format!(
+            "--json would write a file named {word}: write the filter before --json, or ./{word} for the file"
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// Fails early when the file for `--json` cannot be written, before minutes are spent on its content.

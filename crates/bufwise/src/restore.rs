@@ -10,6 +10,7 @@ use bufwise_host::control::{self, Reply, Request};
 use bufwise_host::daemon;
 use bufwise_host::leftovers::{self, Cleared};
 use bufwise_lab::congestion;
+use bufwise_units::counted;
 use clap::Args;
 
 use crate::exit::{Failure, Outcome};
@@ -43,15 +44,11 @@ impl RestoreArgs {
         }
         let Cleared { mut done, mut failed } = cleared;
         if let Some(restored) = restored {
-            done.insert(0, format!("{} connections given back to the kernel", restored.connections));
+            let connections = counted(restored.connections, "connection");
+            done.insert(0, format!("{connections} given back to the kernel"));
             done.extend(restored.settings);
             done.extend(restored.notes);
-            if restored.failed_connections > 0 {
-                failed.push(format!(
-                    "{} connections keep what was set: no process holds them",
-                    restored.failed_connections
-                ));
-            }
+            failed.extend(kept(restored.failed_connections));
         }
         if done.is_empty() && failed.is_empty() {
             done.push("nothing to put back".to_owned());
@@ -78,6 +75,15 @@ fn ask_daemon(socket: Option<PathBuf>) -> Result<Option<Restored>, Failure> {
     }
 }
 
+/// Describes the connections that could not be given back; `None` if there are none.
+fn kept(connections: u64) -> Option<String> {
+    match connections {
+        0 => None,
+        1 => Some("1 connection keeps what was set: no process holds it".to_owned()),
+        many => Some(format!("{many} connections keep what was set: no process holds them")),
+    }
+}
+
 /// Puts the list of allowed congestion controls back if a killed laboratory has left it widened.
 fn clear_laboratory(cleared: &mut Cleared) {
     match congestion::restore_after_crash() {
@@ -101,4 +107,16 @@ fn check_socket(path: &Path) -> Result<(), Failure> {
         crate::exit::FAILED,
         format!("there is no daemon at {}: {error}; {advice}", path.display()),
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_that_keep_what_was_set_are_counted() {
+        assert_eq!(kept(0), None);
+        assert_eq!(kept(1).as_deref(), Some("1 connection keeps what was set: no process holds it"));
+        assert_eq!(kept(2).as_deref(), Some("2 connections keep what was set: no process holds them"));
+    }
 }

@@ -20,7 +20,7 @@ use bufwise_ftp::server::{
     Times, TuningConfig,
 };
 use bufwise_host::notify::Notify;
-use bufwise_host::signals::Signals;
+use bufwise_host::signals::{Request, Signals};
 use bufwise_policy::PolicyKind;
 use bufwise_units::{Bytes, Micros, ParseError, Rate};
 use clap::Args;
@@ -316,16 +316,16 @@ impl Watch {
             self.log.info(&listening);
             say_whether(&confined, &filtered, &self.log);
             self.notify.ready(&listening);
-            while !signals.stop() {
-                // Checked before the wait: a signal during the last reload has been read already, and would not wake
-                // the poll.
-                if signals.reload() {
-                    self.reload();
-                    continue;
+            loop {
+                match signals.request() {
+                    Some(Request::Stop) => break,
+                    Some(Request::Reload) => self.reload(),
+                    None => {
+                        let mut watched = [PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
+                        // Interrupted or woken: the loop checks the signals.
+                        let _woken = poll(&mut watched, PollTimeout::NONE);
+                    }
                 }
-                let mut watched = [PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
-                // Interrupted or woken: the loop checks the signals.
-                let _woken = poll(&mut watched, PollTimeout::NONE);
             }
             self.log.info("stopping: waiting for transfers to end");
             self.notify.stopping();

@@ -38,6 +38,35 @@ pub(crate) fn shortened(text: &str, columns: usize) -> String {
     format!("{start}~{end}")
 }
 
+/// Returns the lines of `text`, each broken at its blanks where it is wider than `columns`; a word that is wider is broken
+/// anywhere. What continues a line is indented as the line is.
+pub(crate) fn wrapped(text: &str, columns: usize) -> Vec<String> {
+    text.lines().flat_map(|line| wrapped_line(line.trim_end(), columns)).collect()
+}
+
+fn wrapped_line(line: &str, columns: usize) -> Vec<String> {
+    let words = line.trim_start();
+    let indent = &line[..line.len() - words.len()];
+    // A narrow terminal has no room for it.
+    let indent = if 2 * indent.width() < columns { indent } else { "" };
+    let (mut lines, mut last) = (Vec::new(), indent.to_owned());
+    for word in words.split(' ') {
+        if last != indent && last.width() + 1 + word.width() <= columns {
+            last.push(' ');
+        } else if last != indent {
+            lines.push(std::mem::replace(&mut last, indent.to_owned()));
+        }
+        for letter in word.chars() {
+            if last != indent && last.width() + letter.width().unwrap_or(0) > columns {
+                lines.push(std::mem::replace(&mut last, indent.to_owned()));
+            }
+            last.push(letter);
+        }
+    }
+    lines.push(last);
+    lines
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -53,6 +82,23 @@ mod tests {
         assert_eq!((left(WIDE, 8), right(WIDE, 8)), (format!("{WIDE}  "), format!("  {WIDE}")));
         assert_eq!((left(MARKED, 5), right(MARKED, 5)), (format!("{MARKED} "), format!(" {MARKED}")));
         assert_eq!((left(WIDE, 5), right(WIDE, 6)), (WIDE.to_owned(), WIDE.to_owned()));
+    }
+
+    #[test]
+    fn a_wide_line_is_broken_at_blanks_and_a_wide_word_anywhere() {
+        let text = "Limited by path.\n  Advice: a larger one.\n\na  b\n";
+        assert_eq!(wrapped(text, 80), ["Limited by path.", "  Advice: a larger one.", "", "a  b"]);
+        assert_eq!(
+            wrapped(text, 11),
+            ["Limited by", "path.", "  Advice: a", "  larger", "  one.", "", "a  b"]
+        );
+        assert_eq!(wrapped("to 198.18.0.2:443 and", 8), ["to", "198.18.0", ".2:443", "and"]);
+        assert_eq!(wrapped(&WIDE.repeat(2), 7), [WIDE, WIDE]);
+        assert_eq!(wrapped("", 7), [""; 0]);
+        for columns in 2..30 {
+            let lines = wrapped(&format!("    {MARKED} {WIDE}{MARKED}  {text}"), columns);
+            assert!(lines.iter().all(|line| width(line) <= columns), "{columns}: {lines:?}");
+        }
     }
 
     #[test]

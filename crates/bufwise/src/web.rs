@@ -19,7 +19,7 @@ use std::os::fd::AsFd;
 
 use anyhow::Context;
 use bufwise_host::netns;
-use bufwise_host::signals::Signals;
+use bufwise_host::signals::{Request, Signals};
 use bufwise_socket::signals::Ignored;
 use bufwise_units::Micros;
 use clap::Args;
@@ -79,7 +79,12 @@ impl WebArgs {
         let mut server = Server::new(door, MAX_CLIENTS, MAX_PAGES);
         let model = Model::new(netns::own()?.label());
         let mut site = Site::new(gate, model, self.asked, Pace::new(self.interval));
-        while !signals.stop() && (!signals.reload() || outlives_terminal) {
+        let goes_on = || match signals.request() {
+            Some(Request::Stop) => false,
+            Some(Request::Reload) => outlives_terminal,
+            None => true,
+        };
+        while goes_on() {
             let mut others = vec![signals.as_fd()];
             others.extend(site.descriptors());
             server.turn(&others, |request| site.answer(request)).context("cannot wait for a request")?;

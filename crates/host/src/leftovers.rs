@@ -10,6 +10,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 
 use bufwise_bpf::{Group, leftovers};
+use bufwise_units::counted;
 
 use crate::caps::{self, Caps, Change};
 use crate::error::{Result, in_words};
@@ -71,7 +72,7 @@ pub fn clear() -> Result<Cleared> {
 
 /// Describes how many connections were given back to the kernel.
 pub fn given_back(released: bufwise_bpf::Released) -> String {
-    let mut text = format!("{} connections given back to the kernel", released.released);
+    let mut text = format!("{} given back to the kernel", counted(released.released, "connection"));
     if released.not_found > 0 {
         text += &format!(", {} not found in any process", released.not_found);
     }
@@ -193,5 +194,7 @@ mod tests {
         );
         let usual = Released { released: 3, ..Released::default() };
         assert_eq!(given_back(usual), "3 connections given back to the kernel");
+        let single = Released { released: 1, ..Released::default() };
+        assert_eq!(given_back(single), "1 connection given back to the kernel");
     }
 }

@@ -13,6 +13,15 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 use crate::error::{During, Result};
 
+/// What a signal requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// To end: SIGTERM or SIGINT.
+    Stop,
+    /// To read the configuration again: SIGHUP.
+    Reload,
+}
+
 /// Requests that signals have made.
 #[derive(Debug)]
 pub struct Signals {
@@ -45,25 +54,15 @@ impl Signals {
         Ok(Self { pending, stop: Cell::new(false), reload: Cell::new(false) })
     }
 
-    /// Returns whether SIGTERM or SIGINT has come, unless it stays ignored.
+    /// Returns what signals have requested since the last call; once it is [`Request::Stop`], always that. After `None` a
+    /// caller may wait for the descriptor: all that was read has been returned.
     #[must_use]
-    pub fn stop(&self) -> bool {
-        self.read();
-        self.stop.get()
-    }
-
-    /// Returns whether SIGHUP has come since the last call.
-    #[must_use]
-    pub fn reload(&self) -> bool {
-        self.read();
-        self.reload.replace(false)
-    }
-
-    fn read(&self) {
+    pub fn request(&self) -> Option<Request> {
         while let Ok(Some(signal)) = self.pending.read_signal() {
             let is = |wanted: Signal| i32::try_from(signal.ssi_signo) == Ok(wanted as i32);
             if is(Signal::SIGHUP) { self.reload.set(true) } else { self.stop.set(true) }
         }
+        if self.stop.get() { Some(Request::Stop) } else { self.reload.take().then_some(Request::Reload) }
     }
 }
 
@@ -91,13 +90,14 @@ mod tests {
         // On a thread of its own, because `raise` signals the calling thread.
         let body = || {
             let signals = Signals::watch().unwrap();
-            assert!(!signals.stop() && !signals.reload() && !is_readable(&signals));
+            assert!(signals.request().is_none() && !is_readable(&signals));
             raise(Signal::SIGHUP).unwrap();
             raise(Signal::SIGHUP).unwrap();
             assert!(is_readable(&signals));
-            assert!(signals.reload() && !signals.reload());
+            assert_eq!([signals.request(), signals.request()], [Some(Request::Reload), None]);
+            raise(Signal::SIGHUP).unwrap();
             raise(Signal::SIGTERM).unwrap();
-            assert!(signals.stop() && signals.stop() && !signals.reload());
+            assert_eq!([signals.request(), signals.request()], [Some(Request::Stop); 2]);
             assert!(!is_readable(&signals));
         };
         thread::spawn(body).join().unwrap();
@@ -111,11 +111,11 @@ mod tests {
             // SIGHUP and SIGINT.
             let signals = Signals::watch_unless(Ignored::in_status("SigIgn:\t0000000000000003\n")).unwrap();
             raise(Signal::SIGINT).unwrap();
-            assert!(!signals.stop() && !is_readable(&signals));
+            assert!(signals.request().is_none() && !is_readable(&signals));
             raise(Signal::SIGHUP).unwrap();
-            assert!(signals.reload() && !signals.stop());
+            assert_eq!([signals.request(), signals.request()], [Some(Request::Reload), None]);
             raise(Signal::SIGTERM).unwrap();
-            assert!(signals.stop());
+            assert_eq!(signals.request(), Some(Request::Stop));
         };
         thread::spawn(body).join().unwrap();
     }
@@ -128,7 +128,7 @@ mod tests {
             let (silent, _other) = std::os::unix::net::UnixStream::pair().unwrap();
             let mut fds = [PollFd::new(silent.as_fd(), PollFlags::POLLIN)];
             assert_eq!(poll(&mut fds, PollTimeout::from(10_u8)), Ok(0), "no EINTR");
-            assert!(signals.stop());
+            assert_eq!(signals.request(), Some(Request::Stop));
         };
         thread::spawn(body).join().unwrap();
     }

@@ -28,8 +28,8 @@ const OUTPUT_PATIENCE: Duration = Duration::from_millis(500);
 const OUTPUT_POLL: Duration = Duration::from_millis(10);
 /// Time between two checks of whether the emulator still runs.
 const PUMP_POLL: Duration = Duration::from_millis(500);
-/// Most of the client's output that is kept, for its JSON, in bytes.
-const CLIENT_OUTPUT_KEPT: usize = 64 << 20;
+/// Bytes of the client's output after which no more of it is kept for its JSON.
+pub(crate) const CLIENT_OUTPUT_KEPT: usize = 64 << 20;
 /// Most of the server's output that is kept, for messages, in bytes.
 const SERVER_OUTPUT_KEPT: usize = 64 << 10;
 /// Lines of the server's output that are shown after a failure.
@@ -138,10 +138,17 @@ pub struct Outcome {
     pub status: i32,
     /// Seconds for which the clients ran.
     pub seconds: f64,
-    /// The bytes that the client of the first path printed on standard output.
+    /// The bytes that the client of the first path printed on standard output; of much output only the beginning.
     pub stdout: Vec<u8>,
     /// The servers' last lines of output; empty if the client succeeded.
     pub server_output: String,
+}
+
+impl Outcome {
+    /// Returns whether `stdout` may be only the beginning of the output.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.stdout.len() > CLIENT_OUTPUT_KEPT
+    }
 }
 
 enum Event {
@@ -386,7 +393,7 @@ fn watch(
     Ok(())
 }
 
-/// Passes the client's output on and keeps it.
+/// Passes the client's output on and keeps its beginning: more than [`CLIENT_OUTPUT_KEPT`] bytes if it is longer.
 fn tee(mut from: impl Read, output: ClientOutput) -> Vec<u8> {
     let mut kept = Vec::new();
     let mut buffer = [0; 16 << 10];
@@ -401,7 +408,7 @@ fn tee(mut from: impl Read, output: ClientOutput) -> Vec<u8> {
             ClientOutput::Stderr => io::stderr().write_all(piece),
             ClientOutput::Kept => Ok(()),
         };
-        if kept.len() + length <= CLIENT_OUTPUT_KEPT {
+        if kept.len() <= CLIENT_OUTPUT_KEPT {
             kept.extend_from_slice(piece);
         }
     }
@@ -466,5 +473,22 @@ impl SignalWatch {
 impl Drop for SignalWatch {
     fn drop(&mut self) {
         self.handle.close();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_output_is_known_to_be_cut() {
+        let of = |bytes: usize| {
+            let stdout = tee(io::repeat(b'x').take(bytes as u64), ClientOutput::Kept);
+            let outcome = Outcome { status: 0, seconds: 1.0, stdout, server_output: String::new() };
+            (outcome.is_cut(), outcome.stdout.len())
+        };
+        assert_eq!(of(CLIENT_OUTPUT_KEPT), (false, CLIENT_OUTPUT_KEPT));
+        let (is_cut, length) = of(CLIENT_OUTPUT_KEPT + (1 << 20));
+        assert!(is_cut && length < CLIENT_OUTPUT_KEPT + (1 << 20), "{length}");
     }
 }

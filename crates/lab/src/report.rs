@@ -6,6 +6,7 @@ use bufwise_link::Counters;
 use bufwise_units::Nanos;
 use serde::{Deserialize, Serialize};
 
+use crate::commands::{CLIENT_OUTPUT_KEPT, Outcome};
 use crate::link_time::STALLS_KEPT;
 use crate::pump::LinkLog;
 use crate::sampler::ConnectionSample;
@@ -16,6 +17,9 @@ use crate::testbed::PathReport;
 pub struct LabReport {
     /// Goodput in bit/s, if the client printed iperf3's JSON.
     pub goodput_bps: Option<f64>,
+    /// Why there is no goodput although the client printed JSON; `None`: there is one, or it printed none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why_no_goodput: Option<String>,
     /// Seconds for which the client ran.
     pub seconds: f64,
     /// The client's exit status; 128 + n when signal n killed it.
@@ -125,10 +129,12 @@ pub struct DirectionPoint {
 impl LabReport {
     /// Combines what the path, the programs and the samplers measured.
     #[must_use]
-    pub fn new(path: PathReport, outcome: &crate::commands::Outcome, samples: Vec<ConnectionSample>) -> Self {
+    pub fn new(path: PathReport, outcome: &Outcome, samples: Vec<ConnectionSample>) -> Self {
         let PathReport { link, stalls, paused, invalid } = path;
+        let goodput_bps = iperf3_goodput(&outcome.stdout);
         Self {
-            goodput_bps: iperf3_goodput(&outcome.stdout),
+            goodput_bps,
+            why_no_goodput: if goodput_bps.is_none() { too_long(outcome) } else { None },
             seconds: outcome.seconds,
             client_status: outcome.status,
             server_output: outcome.server_output.clone(),
@@ -211,10 +217,21 @@ fn iperf3_goodput(output: &[u8]) -> Option<f64> {
     sum.get("bits_per_second")?.as_f64()
 }
 
+/// Returns a message if the client printed more JSON than is kept.
+fn too_long(outcome: &Outcome) -> Option<String> {
+    let is_json = outcome.stdout.trim_ascii_start().starts_with(b"{");
+    let most = CLIENT_OUTPUT_KEPT >> 20;
+    let what = || format!("the client printed more than {most} MiB of JSON; let it report less often (-i)");
+    (is_json && outcome.is_cut()).then(what)
+}
+
 impl fmt::Display for LabReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(goodput) = self.goodput_bps {
             writeln!(f, "goodput      {:.1} Mbit/s", goodput / 1e6)?;
+        }
+        if let Some(why) = &self.why_no_goodput {
+            writeln!(f, "goodput      unknown: {why}")?;
         }
         writeln!(f, "client       {:.1} s, status {}", self.seconds, self.client_status)?;
         self.server_output.lines().try_for_each(|line| writeln!(f, "server       {line}"))?;
@@ -256,7 +273,6 @@ mod tests {
     use hdrhistogram::Histogram;
 
     use super::*;
-    use crate::commands::Outcome;
     use crate::link_time::StallAt;
     use crate::pump::LinkSample;
 
@@ -285,6 +301,24 @@ mod tests {
         };
         assert!(text(STALLS_KEPT - 1).contains(" in 999 stalls;"));
         assert!(text(STALLS_KEPT).contains(" in at least 1000 stalls;"));
+    }
+
+    #[test]
+    fn json_that_is_too_long_is_told() {
+        let report = |begin: &[u8], length: usize| {
+            let mut stdout = begin.to_vec();
+            stdout.resize(length, b' ');
+            let path = PathReport { link: log(), stalls: Vec::new(), paused: Nanos(0), invalid: None };
+            let outcome = Outcome { status: 0, seconds: 1.0, stdout, server_output: String::new() };
+            LabReport::new(path, &outcome, Vec::new())
+        };
+        let begin = b"{\"start\":[";
+        let long = report(begin, CLIENT_OUTPUT_KEPT + 1);
+        assert_eq!(long.goodput_bps, None);
+        assert!(long.to_string().starts_with("goodput      unknown: the client printed more than 64 MiB"));
+        assert!(long.why_no_goodput.is_some());
+        assert_eq!(report(begin, CLIENT_OUTPUT_KEPT).why_no_goodput, None, "JSON of something else");
+        assert_eq!(report(b"a file", CLIENT_OUTPUT_KEPT + 1).why_no_goodput, None, "other output");
     }
 
     #[test]

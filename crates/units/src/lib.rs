@@ -19,5 +19,5 @@ mod sample;
 
 pub use decision::Decision;
 pub use parse::ParseError;
-pub use quantity::{BitRate, Bytes, Micros, Nanos, Rate};
+pub use quantity::{BitRate, Bytes, Micros, Nanos, Rate, counted};
 pub use sample::{CongestionControl, Sample};

@@ -302,6 +302,24 @@ impl fmt::Display for BitRate {
     }
 }
 
+/// Returns a count with its noun for people: `1 connection`, `2 connections`. The plural is the noun with an `s`;
+/// a final `y` becomes `ies`.
+///
+/// ```
+/// assert_eq!(bufwise_units::counted(1, "change"), "1 change");
+/// assert_eq!(bufwise_units::counted(12, "change"), "12 changes");
+/// ```
+#[must_use]
+pub fn counted<N: Copy + PartialEq + From<u8> + fmt::Display>(count: N, noun: &str) -> String {
+    if count == N::from(1_u8) {
+        return format!("{count} {noun}");
+    }
+    match noun.strip_suffix('y') {
+        Some(stem) => format!("{count} {stem}ies"),
+        None => format!("{count} {noun}s"),
+    }
+}
+
 /// Writes the value in the largest unit that keeps it whole, so that it parses back to the same value.
 fn written(f: &mut fmt::Formatter<'_>, value: u64, units: &[(&str, u64)]) -> fmt::Result {
     let unit = units.iter().rev().find(|(_, scale)| value != 0 && value.is_multiple_of(*scale));
@@ -323,6 +341,14 @@ mod tests {
     fn a_links_bandwidth_delay_product_is_in_bytes() {
         assert_eq!(BitRate(100_000_000).bytes_over(Nanos::from_millis(40)), 500_000);
         assert_eq!(BitRate(u64::MAX).bytes_over(Nanos(u64::MAX)), u64::MAX);
+    }
+
+    #[test]
+    fn only_one_is_singular() {
+        let counts = [0_u64, 1, 2].map(|count| counted(count, "connection"));
+        assert_eq!(counts, ["0 connections", "1 connection", "2 connections"]);
+        assert_eq!(counted(1_u32, "directory"), "1 directory");
+        assert_eq!(counted(21_usize, "directory"), "21 directories");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use bufwise_host::container;
 use bufwise_host::in_words;
 use bufwise_socket::diag::Diag;
 use bufwise_socket::options::{self, OptionError};
+use bufwise_units::counted;
 
 use super::{Point, Status};
 use crate::run;
@@ -190,7 +191,7 @@ fn namespaces() -> Point {
 fn diagnostics() -> Point {
     let name = "socket diagnostics";
     match Diag::open().and_then(|mut diag| diag.listening(None)) {
-        Ok(listeners) => Point::ok(name, format!("{} listeners here", listeners.len())),
+        Ok(listeners) => Point::ok(name, format!("{} here", counted(listeners.len(), "listener"))),
         Err(error) => Point::limited(
             name,
             error,

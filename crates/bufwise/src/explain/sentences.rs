@@ -163,6 +163,7 @@ fn window_sentence(view: &ConnectionView) -> String {
 fn loss_sentence(view: &ConnectionView, loss: f64) -> Option<String> {
     match (view.segments_out, view.retransmits) {
         (0, _) => None,
+        (1, 0) => Some("Its only segment did not have to be repeated.".to_owned()),
         (out, 0) => Some(format!("None of its {out} segments had to be repeated.")),
         (out, repeated) => {
             Some(format!("{repeated} of its {out} segments had to be repeated ({:.2}%).", loss * 100.0))
@@ -183,4 +184,20 @@ fn queue_sentence(one: &Explanation) -> Option<String> {
         let (now, least) = (time(now), time(least));
         format!("Its round trip is {now}, at least {least}; there is no evidence of a standing queue.")
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ls::tests::connection_view;
+
+    #[test]
+    fn a_single_segment_is_told_in_the_singular() {
+        let told = |segments_out, retransmits| {
+            loss_sentence(&ConnectionView { segments_out, retransmits, ..connection_view() }, 0.5)
+        };
+        assert_eq!(told(0, 0), None);
+        assert_eq!(told(1, 0).as_deref(), Some("Its only segment did not have to be repeated."));
+        assert_eq!(told(2, 1).as_deref(), Some("1 of its 2 segments had to be repeated (50.00%)."));
+    }
 }

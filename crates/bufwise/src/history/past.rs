@@ -1,6 +1,7 @@
 //! One past moment, with the sentences of `explain` on its connections.
 
 use bufwise_host::history::{Moment, Sums};
+use bufwise_units::counted;
 use serde::Serialize;
 
 use super::table;
@@ -37,9 +38,11 @@ impl Past {
     pub(super) fn to_text(&self, when: &str, home: &str) -> String {
         let Sums { connections, send_bps, receive_bps, held_bytes, allowed_bytes, repeated, .. } =
             &self.total;
+        let connections = counted(*connections, "connection");
+        let repeated = counted(*repeated, "segment");
         let mut text = format!(
-            "At {when}, over {:.0} s: {connections} connections, sending {}, receiving {}; queues held {} of {} allowed; \
-             {repeated} segments repeated\n",
+            "At {when}, over {:.0} s: {connections}, sending {}, receiving {}; queues held {} of {} allowed; \
+             {repeated} repeated\n",
             self.interval_s,
             rate(*send_bps),
             rate(*receive_bps),
@@ -95,6 +98,15 @@ mod tests {
         let json = serde_json::to_value(&past).unwrap();
         assert_eq!(json["connections"][0]["queueing_delay_s"], 0.047);
         assert!(json["connections"][0]["advice"].is_string() && json["connections"][0]["limited"].is_null());
+    }
+
+    #[test]
+    fn a_single_connection_and_segment_are_told_in_the_singular() {
+        let mut single = moment(0);
+        (single.total.connections, single.total.repeated) = (1, 1);
+        let text = Past::of(single).to_text("14:05:10", "blue");
+        assert!(text.starts_with("At 14:05:10, over 10 s: 1 connection, sending "), "{text}");
+        assert!(text.contains(" allowed; 1 segment repeated\n"), "{text}");
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use bufwise_host::history::{Kept, Moment, Sums};
 use bufwise_host::judge::Direction;
 use bufwise_host::view::ConnectionView;
+use bufwise_units::counted;
 
 use crate::figures::narrow;
 use crate::ls::{self, PEER_WIDTH, milliseconds};
@@ -68,7 +69,7 @@ pub(super) fn connections(moments: &[Moment], time: &dyn Fn(u64) -> String) -> S
     }
     let mut text = aligned(titles, rows, &[0, 1, 2, 7, 8]) + &note.unwrap_or_default();
     if more > 0 {
-        text += &format!("{more} lines with less traffic left out: --json has all\n");
+        text += &format!("{} with less traffic left out: --json has all\n", counted(more, "line"));
     }
     text
 }

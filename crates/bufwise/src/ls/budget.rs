@@ -5,6 +5,7 @@
 //! filter leaves out.
 
 use bufwise_host::budget::{Budget, GroupMemory, Part, Side};
+use bufwise_units::counted;
 
 use crate::figures::{narrow, size};
 use crate::terminal::{self, shortened};
@@ -34,10 +35,10 @@ fn bars(sides: [(&str, &Side); 2], cells: usize) -> [String; 2] {
 
 /// Returns a group's name and its bars.
 fn group(group: &GroupMemory) -> Vec<String> {
-    let count = group.connections;
+    let count = counted(group.connections, "connection");
     let head = match &group.name {
-        Some(name) => format!("group {name}, {count} connections:"),
-        None => format!("in no group, {count} connections:"),
+        Some(name) => format!("group {name}, {count}:"),
+        None => format!("in no group, {count}:"),
     };
     let bars = bars([("to send", &group.send), ("to receive", &group.receive)], BAR);
     std::iter::once(head).chain(bars.map(|bar| format!("  {bar}"))).collect()
@@ -46,9 +47,13 @@ fn group(group: &GroupMemory) -> Vec<String> {
 /// Returns the lines below the bars: connections without room, and the causes of pressure.
 pub(crate) fn below(budget: &Budget) -> Vec<String> {
     let count = budget.untuned_connections;
-    let untuned = || format!("{count} connections are beyond max-connections: the kernel sizes them");
+    let untuned = match count {
+        0 => None,
+        1 => Some("1 connection is beyond max-connections: the kernel sizes it".to_owned()),
+        many => Some(format!("{many} connections are beyond max-connections: the kernel sizes them")),
+    };
     let pressure = budget.pressure.iter().map(|pressure| format!("pressure: {pressure}"));
-    (count > 0).then(untuned).into_iter().chain(pressure).collect()
+    untuned.into_iter().chain(pressure).collect()
 }
 
 /// Draws the parts of a budget that are held (`#`), reserved beyond that (`=`) and free (`-`).
@@ -85,10 +90,10 @@ pub(crate) fn picture(budget: &Budget) -> String {
     }
     for (name, side) in sides(budget) {
         lines.push(format!(
-            "reserved {name}: {} for newcomers, {} for {} idle connections",
+            "reserved {name}: {} for newcomers, {} for {}",
             size(side.reserved_newcomers_bytes),
             size(side.reserved_idle_bytes),
-            side.idle_connections
+            counted(side.idle_connections, "idle connection")
         ));
     }
     lines.extend(budget.groups.iter().flat_map(group));
@@ -200,6 +205,8 @@ pub(crate) mod tests {
                 "pressure: 512 connections ask for 41.00 MB",
             ]
         );
+        let single = Budget { untuned_connections: 1, ..budget() };
+        assert_eq!(below(&single), ["1 connection is beyond max-connections: the kernel sizes it"]);
     }
 
     #[test]
@@ -211,7 +218,7 @@ pub(crate) mod tests {
             send: Side { budget_bytes: 8_000_000, held_bytes: connections * 1_000_000, ..Side::default() },
             receive: whole.receive,
         };
-        let budget = Budget { groups: vec![group(Some("database"), 4), group(None, 8)], ..whole.clone() };
+        let budget = Budget { groups: vec![group(Some("database"), 1), group(None, 8)], ..whole.clone() };
         let text = picture(&budget);
         let lines: Vec<&str> = text.lines().skip(5).take(6).collect();
         let receive =
@@ -219,8 +226,8 @@ pub(crate) mod tests {
         assert_eq!(
             lines,
             [
-                "group database, 4 connections:",
-                "  to send    [###############---------------] 4.00 MB held of 8.00 MB, 0 B reserved, 0 B allowed",
+                "group database, 1 connection:",
+                "  to send    [####--------------------------] 1.00 MB held of 8.00 MB, 0 B reserved, 0 B allowed",
                 receive,
                 "in no group, 8 connections:",
                 "  to send    [##############################] 8.00 MB held of 8.00 MB, 0 B reserved, 0 B allowed",

@@ -78,6 +78,21 @@ pub(crate) fn matches(one: &ConnectionView, filter: &str) -> bool {
     by_address || by_program || by_limit || by_cgroup || by_container || by_prefix || by_group
 }
 
+/// All limits.
+const CAUSES: [Cause; 6] = [
+    Cause::Application,
+    Cause::SendBuffer,
+    Cause::ReceiveWindow,
+    Cause::CongestionWindow,
+    Cause::Path,
+    Cause::Reader,
+];
+
+/// Whether a word is certainly a filter: the name of a limit, an address or a port.
+pub(super) fn is_filter(word: &str) -> bool {
+    CAUSES.iter().any(|cause| limit(*cause) == word) || word.parse::<Pattern>().is_ok()
+}
+
 /// Returns the name of a limit as the filter and JSON have it.
 const fn limit(cause: Cause) -> &'static str {
     match cause {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use bufwise_mover::probe::Estimate;
-use bufwise_units::Micros;
+use bufwise_units::{Micros, counted};
 use chrono::Local;
 use serde::Serialize;
 
@@ -189,8 +189,8 @@ impl Report {
                 let (least, mean) = (time(found.least_s), time(found.mean_s));
                 let jitter = time(found.jitter_s);
                 format!(
-                    "Round trip at least {least}, mean {mean}, jitter {jitter} ({} samples).",
-                    found.samples
+                    "Round trip at least {least}, mean {mean}, jitter {jitter} ({}).",
+                    counted(found.samples, "sample")
                 )
             },
         )
@@ -200,7 +200,9 @@ impl Report {
         let Some(Loss { probes, lost_there, lost_here, lost_unknown }) = self.loss else {
             let repeated = match self.repeated_connects {
                 Some(0) | None => String::new(),
-                Some(times) => format!(" The first packet of {times} connections had to be repeated."),
+                Some(times) => {
+                    format!(" The first packet of {} had to be repeated.", counted(times, "connection"))
+                }
             };
             return format!("{UNKNOWN}{repeated}");
         };

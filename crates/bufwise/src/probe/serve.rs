@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use anyhow::Context;
-use bufwise_host::signals::Signals;
+use bufwise_host::signals::{Request, Signals};
 use bufwise_mover::probe::{PathServer, Session, SessionLimits};
 
 use crate::confine::{Confinement, filter_calls};
@@ -27,9 +27,8 @@ pub(super) fn run(address: SocketAddr) -> Outcome {
             output::note(&format!("bufwise: {what}: {}\n", bufwise_host::in_words(error.as_ref())));
         }
     }
-    while !signals.stop() {
-        // A request to reload has no effect, but must be read, or it stays readable.
-        let _nothing_to_reload = signals.reload();
+    // A request to reload has no effect.
+    while signals.request() != Some(Request::Stop) {
         server.run(&signals, say).context("the server cannot go on")?;
     }
     output::note("bufwise: stopped\n");

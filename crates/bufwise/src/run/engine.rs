@@ -11,6 +11,7 @@ use bufwise_host::tuner::RunEngine;
 use bufwise_host::tuner::plan::Plan;
 use bufwise_host::tuner::sizes::AtOnce;
 use bufwise_host::{in_words, leftovers};
+use bufwise_units::Bytes;
 use clap::ValueEnum;
 use serde::Serialize;
 
@@ -92,12 +93,22 @@ fn in_the_kernel(plan: &Plan) -> Result<Chosen> {
     let raised = match plan.window_scale().map(|wanted| Caps::of_host().raise(&[wanted])).transpose() {
         Ok(raised) => raised,
         Err(error) => {
-            notes.push(format!("windows above 64 KiB to 8 MiB may not be possible: {}", in_words(&error)));
+            notes.push(small_windows(plan.max_window, &in_words(&error)));
             None
         }
     };
     let engine = RunEngine::Kernel(Box::new(engine));
     Ok(Chosen { engine, cgroup: Some(cgroup), raised, notes, reason: None })
+}
+
+/// Says what it means that the maximum of `tcp_rmem` could not be raised to `wanted`, why that is, and what to do.
+fn small_windows(wanted: Bytes, why: &str) -> String {
+    let Bytes(wanted) = wanted;
+    format!(
+        "receive windows may stay too small for long, fast paths: the kernel fixes the largest window of a connection when it \
+         begins, from the maximum of net.ipv4.tcp_rmem, and bufwise could not raise this maximum ({why}); to have larger \
+         windows, set the third number of net.ipv4.tcp_rmem to {wanted} by sysctl before the command starts"
+    )
 }
 
 /// Returns the engine in user space, which changes no setting of the host.
@@ -118,5 +129,22 @@ pub(super) fn bound_devices(plan: &Plan, asked: AtOnce, notes: &mut Vec<String>)
         }
         Err(_) if asked == AtOnce::Auto => Ok(None),
         Err(error) => Err(error).context("cannot set --gso-max-size here"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_maximum_that_stays_is_told_with_its_effect_its_reason_and_a_remedy() {
+        let note = small_windows(Bytes(67_108_864), "cannot write it: Read-only file system (os error 30)");
+        for words in [
+            "receive windows may stay too small",
+            "(cannot write it: Read-only file system (os error 30))",
+            "set the third number of net.ipv4.tcp_rmem to 67108864 by sysctl",
+        ] {
+            assert!(note.contains(words), "{words}: {note}");
+        }
     }
 }

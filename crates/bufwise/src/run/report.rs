@@ -7,7 +7,7 @@ use bufwise_host::judge::{Case, Direction, Limited, Roof, Sizer};
 use bufwise_host::tuner::plan::Plan;
 use bufwise_host::view::{PolicyNames, Tuned};
 use bufwise_policy::PolicyKind;
-use bufwise_units::Bytes;
+use bufwise_units::{Bytes, counted};
 use serde::Serialize;
 
 use super::engine::Kind;
@@ -227,9 +227,9 @@ impl fmt::Display for Report {
         let PolicyNames { send, receive } = &self.policy;
         writeln!(
             f,
-            "bufwise: policy {send} (send), {receive} (receive); {:.1} s; {} connections{}; send queues held at most {}",
+            "bufwise: policy {send} (send), {receive} (receive); {:.1} s; {}{}; send queues held at most {}",
             self.seconds,
-            self.all(),
+            counted(self.all(), "connection"),
             match self.connections_of_little {
                 0 => String::new(),
                 little => format!(", and {little} that moved too little to need a size"),
@@ -299,13 +299,15 @@ impl fmt::Display for Treated {
             parts.push(format!("rate at most {} ({})", rate(bound), self.tuned.bound_by()));
         }
         if let Some(send) = self.tuned.send_buffer_bytes {
-            parts.push(format!("send buffer {} ({} changes)", size(send), self.tuned.send_changes));
+            let changes = counted(self.tuned.send_changes, "change");
+            parts.push(format!("send buffer {} ({changes})", size(send)));
         }
         if let Some(unsent) = self.tuned.unsent_bytes {
             parts.push(format!("{} written ahead at most", size(unsent)));
         }
         if let Some(window) = self.tuned.receive_window_bytes {
-            parts.push(format!("receive window {} ({} changes)", size(window), self.tuned.receive_changes));
+            let changes = counted(self.tuned.receive_changes, "change");
+            parts.push(format!("receive window {} ({changes})", size(window)));
         }
         if self.application_set_send_buffer {
             parts.push("send buffer left as the program set it".to_owned());
@@ -376,6 +378,17 @@ mod tests {
             "bufwise set: rate at most 10.0 Mbit/s (its share of the memory)"
         );
         assert_eq!(report(Tuned::default()).tuned.to_string(), "bufwise changed nothing");
+        let once = Tuned {
+            send_buffer_bytes: Some(18_100),
+            send_changes: 1,
+            receive_window_bytes: Some(65_500),
+            receive_changes: 1,
+            ..Tuned::default()
+        };
+        assert_eq!(
+            report(once).tuned.to_string(),
+            "bufwise set: send buffer 18.1 KB (1 change), receive window 65.5 KB (1 change)"
+        );
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use bufwise_host::judge::Limited;
+use bufwise_units::counted;
 use serde::Serialize;
 
 use super::history::History;
@@ -238,7 +239,8 @@ impl fmt::Display for Totals {
             writeln!(f, "    limited by {limited}")?;
         }
         for Group { peer, port, connections, bytes } in self.groups.iter().take(GROUPS_SHOWN) {
-            writeln!(f, "    {peer}, port {port}: {connections} connections, {}", size(*bytes))?;
+            let connections = counted(*connections, "connection");
+            writeln!(f, "    {peer}, port {port}: {connections}, {}", size(*bytes))?;
         }
         match self.more_groups + self.groups.len().saturating_sub(GROUPS_SHOWN) as u64 {
             0 => Ok(()),
@@ -298,6 +300,14 @@ mod tests {
         assert_eq!((&json["connections"], &json["more_groups"]), (&38_333.into(), &10.into()));
         assert_eq!(json["groups"].as_array().unwrap().len(), 20);
         assert!(json["seconds"]["p50"].as_f64() > Some(19.0), "{json}");
+    }
+
+    #[test]
+    fn a_group_of_one_connection_is_told_in_the_singular() {
+        let mut sum = Sum::default();
+        sum.add_one(&one(0));
+        let text = Totals::from(sum).to_string();
+        assert!(text.contains("    198.18.0.2, port 80: 1 connection, 1000 B\n"), "{text}");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use bufwise_host::tcp_memory::TcpMemory;
 use bufwise_host::tuner::plan::Plan;
 use bufwise_host::tuner::{self, RunEngine, Tuner};
 use bufwise_socket::diag::{Connection, Diag, States};
-use bufwise_units::Bytes;
+use bufwise_units::{Bytes, counted};
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 
@@ -240,8 +240,9 @@ impl Watch {
 /// Returns a note, with the remedy, if the engine in the kernel has no room for more records; `None` while it has.
 fn no_room(records: usize, most: u32) -> Option<String> {
     (records >= most as usize).then(|| {
+        let (tuned, were) = (counted(most, "connection"), if most == 1 { "was" } else { "were" });
         format!(
-            "{most} connections were tuned at a time, the most that are allowed: the kernel sized the others; raise --max-connections"
+            "{tuned} {were} tuned at a time, the most allowed: the kernel sized the others; raise --max-connections"
         )
     })
 }
@@ -268,5 +269,6 @@ mod tests {
         assert_eq!(no_room(19, 20), None);
         let note = no_room(20, 20).unwrap();
         assert!(note.starts_with("20 connections") && note.ends_with("raise --max-connections"), "{note}");
+        assert!(no_room(1, 1).is_some_and(|note| note.starts_with("1 connection was tuned")));
     }
 }

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use bufwise_ftp::server::Event;
 use bufwise_host::log::is_journal;
+use bufwise_units::counted;
 
 /// Least time between two lines of a limited kind.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -98,7 +99,8 @@ impl Log {
             None => {}
             Some(0) => self.write(priority, event),
             Some(count) => {
-                self.write(priority, &format_args!("{event} ({count} lines of this kind left out before)"));
+                let lines = counted(count, "line");
+                self.write(priority, &format_args!("{event} ({lines} of this kind left out before)"));
             }
         }
     }

@@ -4,14 +4,13 @@ use bufwise_host::view::ConnectionView;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Modifier, Style};
-use ratatui::widgets::{Paragraph, Widget, Wrap};
 
 use super::lines::{Lines, MINUTE, spark};
 use super::state::Opened;
 use crate::figures::{rate, size, time};
 use crate::ls::{beyond_base, process};
 use crate::run::Treated;
-use crate::terminal::shortened;
+use crate::terminal::{shortened, wrapped};
 
 /// Widest path of a cgroup.
 const CGROUP_WIDTH: usize = 200;
@@ -32,9 +31,13 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, opened: &Opened) {
     let label = format!("RTT, at most {}", time(largest(&opened.rtts) as f64 / 1e6));
     minute(&mut lines, &label, &opened.rtts);
     lines.first("", Modifier::empty());
-    let rest = lines.rest();
     let text = opened.explanation.as_deref().unwrap_or("It is being watched, for a second or more.");
-    Paragraph::new(text).wrap(Wrap { trim: false }).scroll((opened.scroll, 0)).render(rest, buffer);
+    let text = wrapped(text, area.width.into());
+    // The text may be shorter than when it was scrolled.
+    let first = opened.scroll.min(text.len().saturating_sub(1));
+    for line in &text[first..] {
+        lines.first(line, Modifier::empty());
+    }
 }
 
 /// Draws a label and the samples of the last minute.
@@ -116,6 +119,7 @@ fn settings(view: &ConnectionView) -> Vec<String> {
 mod tests {
     use super::super::draw::tests::picture;
     use super::super::keys::tests::press;
+    use super::super::state::State;
     use super::super::state::tests::{connection, listing, state};
     use bufwise_host::view::{ConnectionView, PolicyNames, Tuned};
     use ratatui::crossterm::event::KeyCode;
@@ -145,6 +149,27 @@ mod tests {
                 "Esc back  q leave  arrows scroll",
             ]
         );
+    }
+
+    #[test]
+    fn the_end_of_long_sentences_is_in_reach_on_a_narrow_terminal() {
+        let mut state = state();
+        state.width = 40;
+        press(&mut state, &[KeyCode::Enter]);
+        let sentence = "  Its segments wait in a queue on the path, which a smaller window would avoid.\n";
+        state.explained(2, sentence.repeat(4) + "  This is the end.\n");
+        let lines = |state: &State| picture(state, 40, 14)[9..13].to_vec();
+        let first = "  Its segments wait in a queue on the";
+        let whole = [first, "  path, which a smaller window would", "  avoid."];
+        assert_eq!(lines(&state)[..3], whole);
+        press(&mut state, &[KeyCode::Down; 3]);
+        assert_eq!(lines(&state)[..3], whole, "the next sentence");
+        press(&mut state, &[KeyCode::Down; 30]);
+        assert_eq!(lines(&state), ["  This is the end.", "", "", ""]);
+        press(&mut state, &[KeyCode::Up]);
+        assert_eq!(lines(&state), ["  avoid.", "  This is the end.", "", ""]);
+        let wider = picture(&state, 120, 14);
+        assert_eq!(wider[9], "  This is the end.", "fewer lines than were scrolled");
     }
 
     #[test]

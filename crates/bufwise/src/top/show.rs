@@ -38,7 +38,11 @@ pub(super) fn run(state: &mut State, options: LsArgs, pace: Pace) -> Outcome {
     let paint = Paint::of_stdout();
     let mut screen = Screen::open()?;
     loop {
-        screen.0.draw(|frame| draw::draw(frame, state, paint)).context("cannot write to the terminal")?;
+        let drawn = screen.0.draw(|frame| {
+            state.width = frame.area().width.into();
+            draw::draw(frame, state, paint);
+        });
+        drawn.context("cannot write to the terminal")?;
         meter.set();
         if inputs.wait(state)? == Then::Leave {
             return Ok(0);
@@ -65,7 +69,7 @@ impl Inputs {
             self.explanation = Some(news::explanation(&opened.view, state.home.clone(), self.asked.clone())?);
         }
         let is_gone = self.sleep()?;
-        if is_gone || self.signals.stop() || self.signals.reload() {
+        if is_gone || self.signals.request().is_some() {
             return Ok(Then::Leave);
         }
         while let Some(sight) = self.sights.next()? {

@@ -9,7 +9,8 @@ use bufwise_host::view::{ConnectionView, Listing, Summary};
 use super::groups::{self, Group, Grouping};
 use super::history::{Histories, Sample};
 use super::news::Sight;
-use crate::ls::{LsArgs, Order, is_notable, matches, sums_of};
+use crate::ls::{LINE, LsArgs, Order, is_notable, matches, sums_of};
+use crate::terminal::wrapped;
 
 /// Everything from which the picture is made.
 #[derive(Debug)]
@@ -41,6 +42,8 @@ pub(super) struct State {
     opened: Option<Opened>,
     /// Label of the caller's network namespace.
     pub(super) home: String,
+    /// Columns of the terminal, which decide how many lines a text has.
+    pub(super) width: usize,
 }
 
 /// Values of all connections together that a picture needs.
@@ -82,8 +85,8 @@ pub(super) struct Opened {
     pub(super) rtts: Vec<Option<u64>>,
     /// The text of `explain`, once it is known.
     pub(super) explanation: Option<String>,
-    /// Lines of that text above the screen.
-    pub(super) scroll: u16,
+    /// Lines of that text, wrapped, above the screen.
+    pub(super) scroll: usize,
 }
 
 impl State {
@@ -106,6 +109,7 @@ impl State {
             line: 0,
             opened: None,
             home,
+            width: LINE,
         }
     }
 
@@ -178,11 +182,11 @@ impl State {
     }
 
     /// Scrolls the explanation up (negative) or down.
-    pub(super) fn scroll(&mut self, lines: i16) {
+    pub(super) fn scroll(&mut self, lines: isize) {
         if let Some(opened) = &mut self.opened {
-            let last = opened.explanation.as_deref().unwrap_or_default().lines().count();
-            let last = u16::try_from(last).unwrap_or(u16::MAX).saturating_sub(1);
-            opened.scroll = opened.scroll.saturating_add_signed(lines).min(last);
+            let text = wrapped(opened.explanation.as_deref().unwrap_or_default(), self.width);
+            let last = text.len().saturating_sub(1);
+            opened.scroll = opened.scroll.min(last).saturating_add_signed(lines).min(last);
         }
     }
 

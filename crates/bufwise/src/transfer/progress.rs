@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use bufwise_ftp::client::Event;
 use bufwise_mover::Progress;
+use bufwise_units::counted;
 use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
 
 use super::pace::Pace;
@@ -89,13 +90,14 @@ impl Show {
 
     /// Shows how many files and directories of a tree have been listed.
     pub(super) fn counted(&self, files: usize, directories: usize) {
-        self.bar.set_message(format!("listing: {files} files, {directories} directories"));
+        let (files, directories) = (counted(files, "file"), counted(directories, "directory"));
+        self.bar.set_message(format!("listing: {files}, {directories}"));
     }
 
     /// Makes the bar count many files, of `bytes` in total.
     pub(super) fn many(&self, files: usize, bytes: u64) {
         self.bar.set_length(bytes);
-        self.bar.set_prefix(format!("{files} files"));
+        self.bar.set_prefix(counted(files, "file"));
     }
 
     /// Returns the progress of one of many files, which adds to the bar.

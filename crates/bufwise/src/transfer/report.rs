@@ -8,7 +8,7 @@ use bufwise_ftp::client::{ClientError, Outcome, Server, Url};
 use bufwise_ftp::wire::terminal::escape_for_terminal;
 use bufwise_mover::Held;
 use bufwise_policy::PolicyKind;
-use bufwise_units::{Bytes, Micros};
+use bufwise_units::{Bytes, Micros, counted};
 use serde::Serialize;
 
 use super::tally::Tally;
@@ -258,7 +258,8 @@ impl fmt::Display for Report {
         }
         if self.files.len() != 1 {
             let (bytes, rate) = (size(self.bytes), rate(self.rate_bps));
-            writeln!(f, "{} files, {bytes} in {:.2} s, {rate}", self.done, self.seconds)?;
+            let files = counted(self.done, "file");
+            writeln!(f, "{files}, {bytes} in {:.2} s, {rate}", self.seconds)?;
         }
         Ok(())
     }

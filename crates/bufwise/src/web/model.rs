@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 
 use bufwise_host::budget::Side;
 use bufwise_host::view::{ConnectionView, Listing, Summary};
-use bufwise_units::Micros;
+use bufwise_units::{Micros, counted};
 
 use super::event::{self, Bar, Event, Opened, Row, Table};
 use super::samples::{self, Sample, Total, spark};
@@ -177,7 +177,7 @@ impl Model {
             return Table {
                 columns: event::group_headings(view.grouping.title()),
                 rows: first.iter().map(|group| self.group(group)).collect(),
-                rest: (!more.is_empty()).then(|| format!("{} more groups", more.len())),
+                rest: (!more.is_empty()).then(|| counted(more.len(), "more group")),
                 hidden,
             };
         }
@@ -227,8 +227,8 @@ fn rest(more: &[&ConnectionView]) -> String {
     let moved =
         total(more.iter().map(|one| one.goodput_bps)).map_or_else(|| "an unknown rate".to_owned(), rate);
     format!(
-        "{} more connections: {moved}; send queues hold {}, receive queues {}; {} beyond need",
-        more.len(),
+        "{}: {moved}; send queues hold {}, receive queues {}; {} beyond need",
+        counted(more.len(), "more connection"),
         size(sums.send_queued_bytes),
         size(sums.receive_queued_bytes),
         size(sums.waste_bytes)
@@ -296,7 +296,7 @@ mod tests {
         );
         let filtered = event(&model, "filter=curl");
         assert_eq!(first_cells(&filtered), ["198.18.0.1:443"]);
-        assert!(filtered["sums"][0].as_str().unwrap().starts_with("1 connections; "), "{filtered}");
+        assert!(filtered["sums"][0].as_str().unwrap().starts_with("1 connection; "), "{filtered}");
         assert_eq!(filtered["totals"][0]["most"], 21, "graphs are of all");
     }
 

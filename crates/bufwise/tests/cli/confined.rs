@@ -16,10 +16,10 @@ fn field<'a>(status: &'a str, name: &str) -> &'a str {
     line.trim_start_matches(':').trim()
 }
 
-/// Returns the status of each thread of a process.
+/// Returns the status of each thread of a process, without those that end meanwhile.
 fn threads(pid: u32) -> Vec<String> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
-    tasks.map(|task| fs::read_to_string(task.unwrap().path().join("status")).unwrap()).collect()
+    tasks.filter_map(|task| fs::read_to_string(task.unwrap().path().join("status")).ok()).collect()
 }
 
 /// A transfer whose server has not sent its greeting yet.

@@ -118,7 +118,7 @@ fn root_a_daemon_keeps_what_its_connections_did_and_a_file_outlives_it() {
     assert!(peer.lines().any(is_sender) && peer.contains(" buf 164K"), "{peer}");
     assert!(ask(&[&group.path()]).contains("127.0.0.1:"));
     let then = ask(&["--at", "5s"]);
-    for words in ["At ", "connections, sending ", "Limited by ", "set by bufwise", "Advice: "] {
+    for words in ["At ", ", sending ", "Limited by ", "set by bufwise", "Advice: "] {
         assert!(then.contains(words), "{words}: {then}");
     }
     let line = only_error(&history(&["203.0.113.1", "--socket", &socket]), 1);

@@ -195,7 +195,7 @@ fn root_a_daemon_that_is_asked_gives_back_and_rests_until_it_is_reloaded() {
     let said = restore(&daemon.socket());
     assert!(said.contains(&format!("net.ipv4.tcp_rmem = {RMEM}")), "{said}");
     // Their number depends on the connections that the transfer has open.
-    assert!(said.contains(" connections given back to the kernel"), "{said}");
+    assert!(said.contains(" given back to the kernel"), "{said}");
     assert!(!is_sized(&net) && net.rmem() == RMEM);
     daemon.signal(Signal::SIGHUP);
     daemon.hears("READY=1");

@@ -435,7 +435,7 @@ fn root_a_connection_that_outlives_the_command_is_given_back() {
     let output = child.wait_with_output().unwrap();
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     let notes = report["notes"].to_string();
-    assert!(notes.contains("1 connections given back to the kernel"), "{report}");
+    assert!(notes.contains("1 connection given back to the kernel"), "{report}");
     drop(peer);
     eventually("its group is gone", || run(&["run", "--", "true"]).status.success() && groups().is_empty());
 }

@@ -67,7 +67,7 @@ fn root_without_privilege_an_orphans_connection_is_sized_and_given_back() {
     drop(command);
     let output = run.wait_with_output().unwrap();
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert!(report["notes"].to_string().contains("1 connections given back to the kernel"), "{report}");
+    assert!(report["notes"].to_string().contains("1 connection given back to the kernel"), "{report}");
     assert_eq!(options::buffer_lock(&socket).unwrap(), BufferLock::default());
     assert!(options::window_clamp(&socket).unwrap() > SIZE);
     let connection = &report["connections"][0];

@@ -86,6 +86,24 @@ fn what_was_meant_is_offered() {
 }
 
 #[test]
+fn a_filter_that_would_be_the_file_of_json_is_wrong_usage() {
+    let directory = tempfile::tempdir().unwrap();
+    let filters =
+        [("ls", "send-buffer"), ("ls", "198.18.0.2:443"), ("top", "reader"), ("history", "198.18.0.2")];
+    for (name, word) in filters {
+        let output = command(&[name, "--json", word]).current_dir(&directory).output().unwrap();
+        let line = only_error(&output, 2);
+        assert!(line.contains(&format!("file named {word}: write the filter before --json")), "{line}");
+        assert!(!directory.path().join(word).exists(), "{name} {word}");
+    }
+    for arguments in [&["ls", "--json", "./path"][..], &["ls", "443", "--json", "reader"]] {
+        let output = command(arguments).arg("--no-daemon").current_dir(&directory).output().unwrap();
+        assert!(output.status.success(), "{arguments:?}");
+        assert!(directory.path().join(arguments[arguments.len() - 1]).exists(), "{arguments:?}");
+    }
+}
+
+#[test]
 fn help_fits_a_hundred_columns() {
     for command in ["run", "daemon", "serve", "get", "ls", "explain", "top", "web", "history", "probe"] {
         let help = String::from_utf8(run(&[command, "--help"]).stdout).unwrap();

@@ -8,7 +8,7 @@
 
 use std::fmt;
 
-use bufwise_units::Bytes;
+use bufwise_units::{Bytes, counted};
 use serde::{Deserialize, Serialize};
 
 use crate::tcp_memory::TcpMemory;
@@ -140,7 +140,7 @@ fn demand(cause: PressureCause, purpose: &str, side: &Measure) -> Option<Pressur
     };
     let (demand, budget) = (demand.readable(), side.budget.readable());
     let ask = if connections == 1 { "asks" } else { "ask" };
-    let connections = counted(connections);
+    let connections = counted(connections, "connection");
     let sentence = format!("{connections} {ask} for {demand}{purpose}, the budget is {budget}; {each}");
     side.is_short().then_some(Pressure { cause, sentence })
 }
@@ -153,13 +153,9 @@ fn unread(side: &Measure) -> Option<Pressure> {
     let hold = if standing == 1 { "holds" } else { "hold" };
     let sentence = format!(
         "receivers do not read: {} {hold} {unread} unread, the budget is {budget}",
-        counted(standing)
+        counted(standing, "connection")
     );
     (is_theirs && side.is_short()).then_some(Pressure { cause: PressureCause::Unread, sentence })
-}
-
-fn counted(connections: u64) -> String {
-    if connections == 1 { "1 connection".to_owned() } else { format!("{connections} connections") }
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Log lines on the connections: changes are counted from sample to sample and reported with the reason.
 
 use bufwise_bpf::{FlowState, Shares};
-use bufwise_units::Bytes;
+use bufwise_units::{Bytes, counted};
 
 use crate::budget::{Pressure, PressureCause};
 use crate::log::{Kind, Line};
@@ -125,13 +125,15 @@ impl News {
         if sends == 0 || is_ready(Kind::Send) {
             self.told.send = now.send;
             let of = largest(flows, |flow| flow.set_send_buffer);
-            let told = format!("send buffers: {sends} changes by policy {}{of}", plan.choice.send);
+            let changes = counted(sends, "change");
+            let told = format!("send buffers: {changes} by policy {}{of}", plan.choice.send);
             lines.extend((sends > 0).then(|| Line::info(Kind::Send, told)));
         }
         if windows == 0 || is_ready(Kind::Receive) {
             self.told.windows = now.windows;
             let of = largest(flows, |flow| flow.set_window);
-            let told = format!("receive windows: {windows} changes by policy {}{of}", plan.choice.receive);
+            let changes = counted(windows, "change");
+            let told = format!("receive windows: {changes} by policy {}{of}", plan.choice.receive);
             lines.extend((windows > 0).then(|| Line::info(Kind::Receive, told)));
         }
         lines
@@ -147,10 +149,10 @@ impl News {
         self.would = would;
         is_news.then(|| {
             let largest = largest.unwrap_or_default().readable();
-            let policy = plan.choice;
+            let (would, policy) = (counted(would, "connection"), plan.choice);
             Line::info(
                 Kind::Send,
-                format_args!("dry run: {would} connections would be sized, up to {largest}: policy {policy}"),
+                format_args!("dry run: {would} would be sized, up to {largest}: policy {policy}"),
             )
         })
     }
@@ -161,8 +163,9 @@ impl News {
         let is_full = connections >= if self.full { most - most / 10 } else { most };
         let told = std::mem::replace(&mut self.full, is_full);
         (is_full && !told).then(|| {
+            let (most, are) = (counted(most, "connection"), if most == 1 { "is" } else { "are" });
             let told = format_args!(
-                "{most} connections are tuned, the most allowed: the kernel sizes all others; raise max-connections"
+                "{most} {are} tuned, the most allowed: the kernel sizes all others; raise max-connections"
             );
             Line::warning(Kind::Full, told)
         })
@@ -253,13 +256,13 @@ mod tests {
         let busy = FlowState { send_changes: 3, window_changes: 1, ..flow(1, 0) };
         assert_eq!(
             observe(&[busy]),
-            ["send buffers: 3 changes by policy abt", "receive windows: 1 changes by policy sobas"]
+            ["send buffers: 3 changes by policy abt", "receive windows: 1 change by policy sobas"]
         );
         assert!(observe(&[busy]).is_empty());
         let over = FlowState { closed: true, send_changes: 5, ..busy };
         assert_eq!(observe(&[over]), ["send buffers: 2 changes by policy abt"]);
         let other = FlowState { send_changes: 1, ..flow(2, 0) };
-        assert_eq!(observe(&[other]), ["send buffers: 1 changes by policy abt"]);
+        assert_eq!(observe(&[other]), ["send buffers: 1 change by policy abt"]);
     }
 
     #[test]
@@ -310,7 +313,7 @@ mod tests {
         let lines = news.observe(&plan, &seen(&[one]), |_| true);
         assert_eq!(
             texts(&lines),
-            ["dry run: 1 connections would be sized, up to 200.0 KB: policy abt (send), sobas (receive)"]
+            ["dry run: 1 connection would be sized, up to 200.0 KB: policy abt (send), sobas (receive)"]
         );
         assert!(news.observe(&plan, &seen(&[one]), |_| true).is_empty());
     }

@@ -29,7 +29,7 @@ use crate::control::{Reply, Request};
 use crate::error::{During, Error, Result, in_words};
 use crate::leftovers::{self, Cleared};
 use crate::notify::Notify;
-use crate::signals::Signals;
+use crate::signals::{self, Signals};
 use crate::tcp_memory::TcpMemory;
 use crate::tuner::books::Bounds;
 use crate::view::Sized;
@@ -68,11 +68,13 @@ pub fn run(orders: &Orders, task: Task, signals: &Signals, server: &Server) -> R
     let mut events = VecDeque::from([Event::Begin]);
     let mut stopped = false;
     loop {
-        if signals.stop() && !std::mem::replace(&mut stopped, true) {
-            events.push_front(Event::Stop);
-        }
-        if signals.reload() {
-            events.push_back(Event::Hangup);
+        match signals.request() {
+            Some(signals::Request::Stop) if !stopped => {
+                stopped = true;
+                events.push_front(Event::Stop);
+            }
+            Some(signals::Request::Reload) => events.push_back(Event::Hangup),
+            _ => {}
         }
         let Some(event) = events.pop_front() else {
             let waited = shell.wait(&daemon, signals, server);

@@ -23,7 +23,7 @@ use super::result::{CaseResult, ExperimentResult, MethodResult};
 use super::runner::Options;
 use super::samples::SAMPLES;
 use super::settings::kernel_release;
-use super::shard::{Shard, file_name};
+use super::shard::{Shard, alike, file_name};
 
 /// Why finished runs or results cannot be kept or read.
 #[derive(Debug, Error)]
@@ -40,8 +40,8 @@ pub(super) struct Kept {
     directory: PathBuf,
     quick: bool,
     quantities: Vec<Quantity>,
-    /// Names of the experiment's cases.
-    cases: Vec<String>,
+    /// Names of the experiment's cases, each with the number of those before it that differ from it in signs only.
+    cases: BTreeMap<String, usize>,
 }
 
 /// Contents of a case's file.
@@ -91,19 +91,18 @@ impl Kept {
             SAMPLES => out.join(format!("{SAMPLES}.runs")),
             id => out.join(id),
         };
-        let cases = experiment.cases.iter().map(|case| case.name.clone()).collect();
+        let names = experiment.cases.iter().map(|case| case.name.clone());
+        let cases = names.zip(alike(&experiment.cases)).collect();
         Self { directory, quick, quantities: experiment.quantities.clone(), cases }
     }
 
     fn file(&self, case: &CaseResult) -> PathBuf {
-        let name = plain(&case.name);
         // Names may differ in signs only, as `< BDP` and `> BDP`: all files but the first get a number.
-        let before = self.cases.iter().take_while(|other| **other != case.name);
-        let number = match before.filter(|other| plain(other) == name).count() {
-            0 => String::new(),
-            alike => format!("+{}", alike + 1),
+        let number = match self.cases.get(&case.name) {
+            None | Some(0) => String::new(),
+            Some(before) => format!("+{}", before + 1),
         };
-        self.directory.join(format!("{name}{number}.json"))
+        self.directory.join(format!("{}{number}.json", plain(&case.name)))
     }
 
     /// Reads the file of `case`; `None`: there is none in this form.

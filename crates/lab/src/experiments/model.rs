@@ -103,6 +103,9 @@ pub struct Setup {
     pub ipv6: bool,
     /// Position in a grid of paths.
     pub cell: Option<Cell>,
+    /// In a part (shard): how many cases before it in the whole experiment have names that differ from its own in signs
+    /// only. `None`: the experiment is whole, and its cases show it.
+    pub alike: Option<usize>,
 }
 
 /// One client and its server: iperf3, documents, a file by FTP, or the user's own programs.

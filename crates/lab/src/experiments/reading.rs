@@ -218,10 +218,10 @@ impl<'a> Reading<'a> {
         Some(rate_of_all(&self.data, &sending)? / self.moving)
     }
 
-    /// Returns the drops from `from` seconds after the start of the data on.
+    /// Returns the drops from `from` seconds after the start of the data on, over all links. Data that never start on a
+    /// link are not dropped there; `None`: they start on none.
     fn drops_after(&self, from: f64) -> Option<f64> {
-        let mut drops = 0;
-        for path in &self.seen.paths {
+        let of_link = |path: &PathReport| {
             let way = |sample: &LinkSample| match self.way {
                 Way::Upload => (sample.a_to_b.delivered_bytes, sample.a_to_b.drops_queue_packets),
                 Way::Download => (sample.b_to_a.delivered_bytes, sample.b_to_a.drops_queue_packets),
@@ -230,8 +230,9 @@ impl<'a> Reading<'a> {
             let began = path.link.timeline.iter().find(|sample| way(sample).0 >= PRELUDE)?;
             let settled = seconds(began) + self.head_start() + from;
             let before = path.link.timeline.iter().rfind(|sample| seconds(sample) < settled)?;
-            drops += way(&path.link.last).1 - way(before).1;
-        }
+            Some(way(&path.link.last).1 - way(before).1)
+        };
+        let drops = self.seen.paths.iter().filter_map(of_link).reduce(|sum, drops| sum + drops)?;
         Some(drops as f64)
     }
 

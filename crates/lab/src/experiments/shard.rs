@@ -3,7 +3,7 @@
 //! All runs of a case are in one part, so that its methods are compared on one machine. Bounds over all cases are
 //! judged after the parts are joined.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::num::NonZeroU32;
 use std::str::FromStr;
@@ -11,6 +11,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use super::kept::plain;
 use super::model::{Bound, Case, Experiment};
 use super::result::{CaseResult, ExperimentResult};
 
@@ -66,6 +67,11 @@ impl Shard {
     /// case.
     #[must_use]
     pub fn of(self, mut experiment: Experiment, quick: bool) -> Experiment {
+        // Parts may keep their runs in one directory.
+        let numbers = alike(&experiment.cases);
+        for (case, before) in experiment.cases.iter_mut().zip(numbers) {
+            case.setup.alike = Some(before);
+        }
         let (number, of) = (self.number.get() as usize, self.of.get() as usize);
         let mut index = 0;
         let (own, others): (Vec<_>, Vec<_>) = experiment.cases.drain(..).partition(|case| {
@@ -81,6 +87,17 @@ impl Shard {
         experiment.cases = own;
         experiment
     }
+}
+
+/// Returns for each of `cases` how many before it in the whole experiment have names that differ from its own in signs only.
+pub(super) fn alike(cases: &[Case]) -> Vec<usize> {
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    let before = |case: &Case| {
+        let count = counts.entry(plain(&case.name)).or_default();
+        *count += 1;
+        case.setup.alike.unwrap_or(*count - 1)
+    };
+    cases.iter().map(before).collect()
 }
 
 /// Returns the name of the file with the result of an experiment, or of a part of it.
@@ -197,9 +214,8 @@ fn without_run(parts: &[ExperimentResult], experiment: Option<&Experiment>) -> V
 
 #[cfg(test)]
 pub(super) mod tests {
-    use std::collections::BTreeMap;
-
     use super::super::catalogue;
+    use super::super::kept::Kept;
     use super::super::model::Quantity;
     use super::super::result::RunResult;
     use super::*;
@@ -259,6 +275,30 @@ pub(super) mod tests {
             let mut all: Vec<String> = dealt.concat();
             all.sort_by_key(|name| whole.iter().position(|one| one == name));
             assert_eq!(all, whole, "{quick} {of}");
+        }
+    }
+
+    #[test]
+    fn parts_keep_their_runs_in_one_directory() {
+        let out = tempfile::tempdir().unwrap();
+        let mut whole = experiment();
+        whole.cases.truncate(3);
+        for (case, name) in whole.cases.iter_mut().zip(["queue", "queue <", "queue >"]) {
+            name.clone_into(&mut case.name);
+        }
+        let part = |text: &str| text.parse::<Shard>().unwrap().of(whole.clone(), false);
+        let parts = ["1/3", "2/3", "3/3"].map(part);
+        for part in &parts {
+            let kept = Kept::in_directory(out.path(), part, false);
+            result(part, None).cases.iter().for_each(|case| kept.keep(case).unwrap());
+        }
+        // A later call may run the whole experiment.
+        for experiment in parts.iter().chain([&whole]) {
+            let kept = Kept::in_directory(out.path(), experiment, false);
+            for case in &mut ExperimentResult::new(experiment, false, Some(1), None).cases {
+                kept.adopt(case).unwrap();
+                assert!(case.methods.iter().all(|method| method.runs.len() == 1), "{}", case.name);
+            }
         }
     }
 

@@ -121,7 +121,7 @@ pub(super) struct Method {
     pub(super) wmem: Option<Word>,
     pub(super) small_documents: Option<Word>,
     pub(super) gso_max_size: Option<Word>,
-    pub(super) initial_window: Option<u32>,
+    pub(super) initial_window: Option<Spanned<u32>>,
     pub(super) beside: Option<bool>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) sender: BTreeMap<Word, String>,
@@ -148,7 +148,7 @@ pub(super) struct Case {
     pub(super) quick: Option<Spanned<bool>>,
     pub(super) repeat: Option<Spanned<u32>>,
     pub(super) limits: Option<Word>,
-    pub(super) initial_window: Option<u32>,
+    pub(super) initial_window: Option<Spanned<u32>>,
     pub(super) ipv6: Option<bool>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) methods: Vec<Word>,

@@ -25,6 +25,8 @@ const MOST_REPEATS: u32 = 1_000;
 const LARGEST_LIMIT: u64 = i32::MAX as u64;
 /// Smallest buffer limit, in bytes: a page.
 const SMALLEST_LIMIT: u64 = 4_096;
+/// Largest initial window, in segments: the kernel's checks of the window take it for a signed 32-bit number.
+const LARGEST_WINDOW: u32 = i32::MAX as u32;
 /// Longest name, in bytes.
 const LONGEST_NAME: usize = 60;
 
@@ -241,7 +243,7 @@ fn setup(case: &format::Case) -> Result<Setup, Fault> {
     Ok(Setup {
         limits: case.limits.as_ref().map(limit).transpose()?,
         settings: settings(&case.settings)?,
-        initial_window: case.initial_window,
+        initial_window: case.initial_window.as_ref().map(initial_window).transpose()?,
         ipv6: case.ipv6.unwrap_or(false),
         ..Setup::default()
     })
@@ -314,7 +316,7 @@ fn method(written: &format::Method, has_files: bool, policies: &Policies) -> Res
         congestion_control: written.congestion_control.as_ref().map_or(Ok("cubic"), plain)?,
         sender: settings(&written.sender)?,
         receiver: settings(&written.receiver)?,
-        initial_window: written.initial_window,
+        initial_window: written.initial_window.as_ref().map(initial_window).transpose()?,
         at_once: written.gso_max_size.as_ref().map(plain).transpose()?,
         amount: written.workload.as_ref().map(workloads::amount_of_method).transpose()?,
         ftp,
@@ -328,6 +330,14 @@ fn limit(word: &Word) -> Result<u64, Fault> {
         return Ok(value);
     }
     Err(Fault::at(word, "write a size from 4KiB to 2147483647B, the kernel's range"))
+}
+
+/// Reads an initial window, in segments; 0 would be the kernel's own.
+fn initial_window(number: &Spanned<u32>) -> Result<u32, Fault> {
+    let value = *number.get_ref();
+    let allowed = (1..=LARGEST_WINDOW).contains(&value);
+    let what = format!("from 1 to {LARGEST_WINDOW} segments; leave it out for the kernel's own");
+    if allowed { Ok(value) } else { Err(Fault::at(number, what)) }
 }
 
 /// Reads settings of a host's own network namespace; others would apply to the whole machine.

@@ -165,6 +165,17 @@ fn errors_name_line_key_and_what_is_allowed() {
             &["line 4", "server", "`apache`", "`nginx`"],
         ),
         (with("", "kind = \"file\"\nsize = \"1MB\"", "", ""), &["line 4", "kind", "download"]),
+        (with("", "kind = \"requests\"\nsize = \"1KB\"", "", ""), &["line 4: workload: kind", "download"]),
+        (with("", "kind = \"documents\"\nsize = \"1KB\"", "", ""), &["line 4: workload: kind", "download"]),
+        (
+            with("", "cross = true", "", "[[workload]]\nkind = \"requests\"\nsize = \"1KB\""),
+            &["line 9: workload: kind", "download"],
+        ),
+        (with("", "", "initial-window = 0", ""), &["line 8: initial-window: from 1 to"]),
+        (
+            with("", "", "", "[[case]]\nname = \"a\"\ninitial-window = 0"),
+            &["line 11: initial-window: from 1 to"],
+        ),
         (with("", "kind = \"program\"\nclient = \"true\"", "", ""), &["line 4", "server", "needs it"]),
         (
             with("", "cross = true", "", ""),
@@ -223,8 +234,11 @@ fn errors_name_line_key_and_what_is_allowed() {
         ),
         (with("", "", "", &bounded("reaches = 0.9")), &["line 9", "expect: reaches", "needs `before`"]),
         (
-            with("", "kind = \"requests\"\nsize = \"1KB\"", "workload = { time = \"3s\" }", ""),
-            &["line 9: workload: kind", "`bulk`", "`requests`", "case `mine`"],
+            format!(
+                "way = \"download\"\n{}",
+                with("", "kind = \"requests\"\nsize = \"1KB\"", "workload = { time = \"3s\" }", "")
+            ),
+            &["line 10: workload: kind", "`bulk`", "`requests`", "case `mine`"],
         ),
         (
             format!(
@@ -245,6 +259,14 @@ fn errors_name_line_key_and_what_is_allowed() {
         assert!(words.iter().all(|word| error.contains(word)), "{text}\n{error}");
         assert_eq!(error.lines().count(), 1, "{error}");
     }
+}
+
+#[test]
+fn documents_may_be_fetched_beside_an_upload() {
+    let documents = "[[workload]]\nkind = \"documents\"\nsize = \"1KB\"\n";
+    let mine = read(&with("", "", "initial-window = 1", documents)).unwrap();
+    assert_eq!((mine.way, mine.cases[0].flows.len()), (Way::Upload, 2));
+    assert_eq!(mine.methods[0].initial_window, Some(1));
 }
 
 #[test]

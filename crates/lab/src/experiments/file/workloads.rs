@@ -24,6 +24,9 @@ const MOST_DOCUMENTS: u32 = 10_000;
 const MOST_SIZES: usize = 1_000;
 
 /// Returns the flows of `workloads`; `paths` are the names of the paths.
+///
+/// # Errors
+/// [`Fault`] if a workload is wrong, or if documents are all that is measured of an upload.
 pub(super) fn flows(
     workloads: &[Spanned<Workload>],
     paths: &[&'static str],
@@ -37,6 +40,17 @@ pub(super) fn flows(
     if flows.iter().all(|flow| flow.cross) {
         let what = "workload: no workload that is measured: add [[workload]]; one with `cross = true` is only background load";
         return Err(workloads.first().map_or_else(|| Fault::of_file(what), |first| Fault::at(first, what)));
+    }
+    let measured = || flows.iter().zip(workloads).filter(|(flow, _)| !flow.cross);
+    let is_fetched = |flow: &Flow| matches!(kind(flow.amount), Kind::Documents | Kind::Requests);
+    let is_sent = |flow: &Flow| matches!(kind(flow.amount), Kind::Bulk | Kind::Program);
+    // RTT, drops and memory of an upload are those of the clients, and documents come from the servers.
+    if way == Way::Upload
+        && !measured().any(|(flow, _)| is_sent(flow))
+        && let Some((_, documents)) = measured().find(|(flow, _)| is_fetched(flow))
+    {
+        let what = "workload: kind: documents are fetched: write `way = \"download\"`, or measure an upload";
+        return Err(Fault::at(documents, what));
     }
     Ok(flows)
 }

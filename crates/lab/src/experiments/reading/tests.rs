@@ -63,6 +63,11 @@ pub(in crate::experiments) fn moment(
 
 /// Returns the value of a quantity of a run with one iperf3 from host A, which had 9.5 Mbit/s by its report, over 10 Mbit/s.
 fn value(quantity: Quantity, timeline: Vec<LinkSample>, samples: Vec<ConnectionSample>) -> Option<f64> {
+    value_over(quantity, vec![link(timeline)], samples)
+}
+
+/// Returns the same as [`value`] of a run over these links.
+fn value_over(quantity: Quantity, paths: Vec<PathReport>, samples: Vec<ConnectionSample>) -> Option<f64> {
     let catalogue = super::super::catalogue();
     let mut experiment = catalogue.into_iter().find(|one| one.id == "no-harm-beside").unwrap();
     experiment.way = Way::Upload;
@@ -72,7 +77,7 @@ fn value(quantity: Quantity, timeline: Vec<LinkSample>, samples: Vec<ConnectionS
     let report = r#"{"end":{"sum_received":{"bits_per_second":9.5e6}}}"#;
     fs::write(directory.path().join(flow_report(0)), report).unwrap();
     let outcome = Outcome { status: 0, seconds: 14.0, stdout: Vec::new(), server_output: String::new() };
-    let seen = Observed { outcome, samples, paths: vec![link(timeline)] };
+    let seen = Observed { outcome, samples, paths };
     Reading::new(&experiment, &experiment.cases[0], &seen, directory.path()).value(quantity)
 }
 
@@ -97,6 +102,27 @@ fn a_ramp_up_takes_as_long_however_often_the_link_is_sampled() {
         let found = value(Quantity::RampUpS, timeline.collect(), Vec::new()).unwrap();
         assert!((found - 1.0).abs() < 1e-9, "{step} ms: {found}");
     }
+}
+
+#[test]
+fn drops_are_those_of_the_links_on_which_data_start() {
+    let with = |wall_ms, delivered_bytes, drops| {
+        let mut moment = moment(wall_ms, 0, delivered_bytes, 0);
+        moment.a_to_b.drops_queue_packets = drops;
+        moment
+    };
+    // The data start at 1 s. Of eight drops three are later than two seconds after that.
+    let busy = || {
+        let started = [with(1_000, 50_000, 1), with(2_500, 90_000, 5), with(3_500, 99_000, 8)];
+        link([&[with(0, 0, 0)][..], &started].concat())
+    };
+    let quiet = || link(vec![with(0, 0, 0), with(3_500, 29_000, 2)]);
+    let late = |links| value_over(Quantity::LateDrops, links, Vec::new());
+    assert_eq!(late(vec![busy()]), Some(3.0));
+    assert_eq!(late(vec![quiet(), busy(), quiet()]), Some(3.0), "two links carry almost nothing");
+    assert_eq!(late(vec![busy(), busy()]), Some(6.0));
+    assert_eq!(late(vec![quiet()]), None, "no data");
+    assert_eq!(value_over(Quantity::SettledDrops, vec![busy(), quiet()], Vec::new()), Some(0.0));
 }
 
 #[test]
