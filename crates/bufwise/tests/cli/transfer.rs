@@ -90,7 +90,7 @@ fn a_file_comes_with_a_report_of_stable_keys() {
     fs::write(served.root.path().join("file.bin"), content()).unwrap();
     let options = ["--policy", "drs", "--checksum", "--json", "report.json"];
     let text = done(&served.bufwise(&[&["get", &served.url("file.bin")][..], &options].concat()));
-    assert!(text.contains("file.bin: 2.80 MB") && text.contains("Mbit/s"), "{text}");
+    assert!(text.contains("file.bin: 2.80 MB") && text.contains("bit/s, RTT"), "{text}");
     assert!(fs::read(served.home.path().join("file.bin")).unwrap() == content());
     let report = fs::read(served.home.path().join("report.json")).unwrap();
     let report: serde_json::Value = serde_json::from_slice(&report).unwrap();
