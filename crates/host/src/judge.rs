@@ -100,6 +100,16 @@ pub enum Cause {
 }
 
 impl Cause {
+    /// All causes.
+    pub const ALL: [Self; 6] = [
+        Self::Application,
+        Self::SendBuffer,
+        Self::ReceiveWindow,
+        Self::CongestionWindow,
+        Self::Path,
+        Self::Reader,
+    ];
+
     /// Returns the cause's name for people.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

@@ -13,7 +13,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 use crate::error::{During, Result};
 
-/// What a signal requests.
+/// A request that is made by a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
     /// To end: SIGTERM or SIGINT.

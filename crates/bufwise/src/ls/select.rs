@@ -6,6 +6,9 @@ use bufwise_host::address::{Pattern, Prefix};
 use bufwise_host::judge::Cause;
 use bufwise_host::view::{ConnectionView, Listing, Summary};
 use clap::ValueEnum;
+use serde::Deserialize;
+use serde::de::IntoDeserializer;
+use serde::de::value::{Error, StrDeserializer};
 
 /// The figure that a list is sorted by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -66,7 +69,7 @@ impl Order {
 pub(crate) fn matches(one: &ConnectionView, filter: &str) -> bool {
     let by_address = filter.parse::<Pattern>().is_ok_and(|pattern| pattern.matches(one.local, one.peer));
     let by_program = one.process.as_ref().is_some_and(|name| name.contains(filter));
-    let by_limit = one.limited_by.is_some_and(|cause| limit(cause) == filter.replace(' ', "-"));
+    let by_limit = one.limited_by.is_some() && one.limited_by == limit(&filter.replace(' ', "-"));
     let is_below = |cgroup: &str| {
         let rest = cgroup.strip_prefix(filter.trim_end_matches('/'));
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -78,31 +81,15 @@ pub(crate) fn matches(one: &ConnectionView, filter: &str) -> bool {
     by_address || by_program || by_limit || by_cgroup || by_container || by_prefix || by_group
 }
 
-/// All limits.
-const CAUSES: [Cause; 6] = [
-    Cause::Application,
-    Cause::SendBuffer,
-    Cause::ReceiveWindow,
-    Cause::CongestionWindow,
-    Cause::Path,
-    Cause::Reader,
-];
-
 /// Whether a word is certainly a filter: the name of a limit, an address or a port.
 pub(super) fn is_filter(word: &str) -> bool {
-    CAUSES.iter().any(|cause| limit(*cause) == word) || word.parse::<Pattern>().is_ok()
+    limit(word).is_some() || word.parse::<Pattern>().is_ok()
 }
 
-/// Returns the name of a limit as the filter and JSON have it.
-const fn limit(cause: Cause) -> &'static str {
-    match cause {
-        Cause::Application => "application",
-        Cause::SendBuffer => "send-buffer",
-        Cause::ReceiveWindow => "receive-window",
-        Cause::CongestionWindow => "congestion-window",
-        Cause::Path => "path",
-        Cause::Reader => "reader",
-    }
+/// Returns the limit with this name in JSON.
+fn limit(name: &str) -> Option<Cause> {
+    let name: StrDeserializer<Error> = name.into_deserializer();
+    Cause::deserialize(name).ok()
 }
 
 /// Returns by how many seconds the round trip exceeds its minimum.
@@ -167,20 +154,16 @@ mod tests {
 
     #[test]
     fn a_filter_has_a_limits_name_as_json_has_it() {
-        let all = [
-            Cause::Application,
-            Cause::SendBuffer,
-            Cause::ReceiveWindow,
-            Cause::CongestionWindow,
-            Cause::Path,
-            Cause::Reader,
-        ];
-        for cause in all {
+        for cause in Cause::ALL {
             let one = ConnectionView { limited_by: Some(cause), ..connection_view() };
             let name = serde_json::to_value(cause).unwrap();
             let name = name.as_str().unwrap();
             assert!(matches(&one, name) && matches(&one, &name.replace('-', " ")), "{name}");
-            assert_eq!(all.into_iter().filter(|other| limit(*other) == name).count(), 1, "{name}");
+            assert_eq!(limit(name), Some(cause), "{name}");
+            let others = Cause::ALL.into_iter().filter(|other| *other != cause);
+            for other in others.map(|other| ConnectionView { limited_by: Some(other), ..connection_view() }) {
+                assert!(!matches(&other, name), "{name}");
+            }
         }
     }
 

@@ -364,6 +364,13 @@ fn in_namespace_with_devices(work: impl FnOnce() + Send + 'static) {
     thread.join().unwrap();
 }
 
+/// Returns what the devices of [`in_namespace_with_devices`] take.
+fn own_devices(settings: &Settings) -> [Open; 2] {
+    let mut devices = settings.devices().unwrap();
+    devices.retain(|open| open.setting.to_string().contains(" bw"));
+    devices.try_into().expect("two devices")
+}
+
 #[test]
 fn root_what_devices_take_follows_one_owner_and_never_exceeds_what_another_relies_on() {
     if !bufwise_trial::root() {
@@ -439,10 +446,8 @@ fn root_a_device_that_refuses_leaves_the_others_bounded_and_is_named() {
             let value = Value::parse(open.setting, &format!("{size} {size}")).unwrap();
             (open, current, value)
         };
-        let devices = settings.devices().unwrap();
-        let all: Vec<_> =
-            devices.into_iter().filter(|open| open.setting.to_string().contains(" bw")).collect();
-        let [first, second] = all.clone().try_into().unwrap();
+        let all = own_devices(&settings);
+        let [first, second] = all.clone();
         // More than any device takes.
         let (done, refused) = set_all(vec![change(first, 4_000_000_000), change(second, 4_096)]).unwrap();
         assert_eq!(done.iter().map(|change| change.setting).collect::<Vec<_>>(), [all[1].setting]);
@@ -461,9 +466,7 @@ fn root_a_device_that_refuses_its_original_keeps_no_other_from_being_put_back() 
     let work = || {
         let journals = tempfile::tempdir().unwrap();
         let caps = Caps::with_journals(journals.path());
-        let devices = Settings::open(&caps.settings).unwrap().devices().unwrap();
-        let devices: Vec<Open> =
-            devices.into_iter().filter(|open| open.setting.to_string().contains(" bw")).collect();
+        let devices = own_devices(&Settings::open(&caps.settings).unwrap());
         let namespace = here().unwrap();
         let journal = journals.path().join(format!("caps-{namespace}"));
         for (stuck, other) in [(&devices[0], &devices[1]), (&devices[1], &devices[0])] {
@@ -492,9 +495,7 @@ fn root_a_leftover_device_that_refuses_its_original_keeps_nothing_from_being_rai
     let work = || {
         let journals = tempfile::tempdir().unwrap();
         let caps = Caps::with_journals(journals.path());
-        let devices = Settings::open(&caps.settings).unwrap().devices().unwrap();
-        let named = |name| devices.iter().find(|open| open.setting.to_string().contains(name)).unwrap();
-        let (stuck, other) = (named(" bw0 "), named(" bw1 "));
+        let [stuck, other] = own_devices(&Settings::open(&caps.settings).unwrap());
         stuck.write(&Value::parse(stuck.setting, "4096 4096").unwrap()).unwrap();
         // More than any device takes.
         let entry = format!("{}\t4000000000 4000000000\t4096 4096\n", stuck.setting);

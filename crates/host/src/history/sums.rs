@@ -10,15 +10,6 @@ use crate::judge::Cause;
 
 /// Name of the sum of all further groups.
 const OTHERS: &str = "others";
-/// All causes; a sum counts bytes by their position.
-const CAUSES: [Cause; 6] = [
-    Cause::Application,
-    Cause::SendBuffer,
-    Cause::ReceiveWindow,
-    Cause::CongestionWindow,
-    Cause::Path,
-    Cause::Reader,
-];
 
 /// Sums over some connections of a moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -88,7 +79,7 @@ pub(super) struct Sum {
     /// Number of connections with round trips, and sums of their smoothed and smallest times, microseconds.
     round_trips: (u64, u64, u64),
     /// Bytes that moved, by cause.
-    by_cause: [u64; CAUSES.len()],
+    by_cause: [u64; Cause::ALL.len()],
 }
 
 impl Sum {
@@ -101,7 +92,7 @@ impl Sum {
             allowed: one.allowed,
             repeated: one.repeated,
             round_trips: one.round_trip.map_or((0, 0, 0), |(now, least)| (1, now, least)),
-            by_cause: CAUSES.map(|cause| if one.cause == Some(cause) { one.rate() } else { 0 }),
+            by_cause: Cause::ALL.map(|cause| if one.cause == Some(cause) { one.rate() } else { 0 }),
         });
     }
 
@@ -126,7 +117,7 @@ impl Sum {
     pub(super) fn named(&self, name: String) -> Sums {
         let (number, times, least_times) = self.round_trips;
         let mean = |sum: u64| (number > 0).then(|| sum as f64 / number as f64 / 1e6);
-        let most = self.by_cause.iter().zip(CAUSES).max_by_key(|(moved, _)| **moved);
+        let most = self.by_cause.iter().zip(Cause::ALL).max_by_key(|(moved, _)| **moved);
         Sums {
             name,
             connections: self.connections,
