@@ -12,6 +12,8 @@ VM := qemu-system-x86 busybox-static binutils cpio kmod procps xz-utils zstd
 PORTABLE := binutils debian-archive-keyring make python3-venv
 CARGO ?= cargo
 ARGS ?=
+# Where cargo puts what it builds.
+BUILT := $(or $(CARGO_TARGET_DIR),target)
 # Suites of Debian instead of all: make kernels KERNELS=bookworm
 KERNELS ?=
 
@@ -31,7 +33,7 @@ build: deps ## Build bufwise (target/release/bufwise)
 	$(CARGO) build --release --locked
 
 run: build ## Build and run the demo: an emulated wide-area path, stock and tuned (ARGS=--quick)
-	target/release/bufwise demo $(ARGS)
+	"$(BUILT)/release/bufwise" demo $(ARGS)
 
 test: deps peers ## Run the whole suite, tests that need root included when root
 	scripts/test
@@ -44,31 +46,32 @@ kernels-short: deps ## Some of them on 6.1 and the newest: load, tune, give back
 	@scripts/install-packages $(VM)
 	@CARGO=$(CARGO) scripts/kernels --short
 
-lint: ## Check formatting and lints, those of shell scripts, too
-	@scripts/install-packages shellcheck
+lint: deps ## Check formatting and lints, those of shell scripts, too
+	@scripts/install-packages git shellcheck
 	git grep -lE '^#!.*(bash|/sh)$$' | xargs shellcheck --severity=error
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 
-bench: ## Measure the cost of the algorithms and of the link
+bench: deps ## Measure the cost of the algorithms and of the link
 	$(CARGO) bench --workspace --locked
 
 # What scripts/programs measures.
-PROGRAMS := curl git nginx-light openssh-client openssh-server postgresql-15 postgresql-client-15 rsync
+PROGRAMS := curl git nginx-light openssh-client openssh-server postgresql-15 postgresql-client-15 python3 rsync
 .PHONY: programs top-cost
 programs: build ## Measure nginx, rsync, PostgreSQL and git over emulated paths with and without fit (as root, half an hour)
 	@scripts/install-packages $(PROGRAMS)
-	scripts/programs $(ARGS) target/release/bufwise
+	scripts/programs $(ARGS) "$(BUILT)/release/bufwise"
 
 top-cost: build ## Measure what top takes of a processor beside 10,000 connections (as root, three minutes; ARGS="COUNT SECONDS")
-	scripts/top-cost target/release/bufwise $(ARGS)
+	@scripts/install-packages python3
+	scripts/top-cost "$(BUILT)/release/bufwise" $(ARGS)
 
 # What scripts/scale measures with.
 SCALE := iperf3 iproute2 nginx-light python3 redis-server redis-tools wrk
 .PHONY: scale
 scale: build ## Measure what bufwise costs a busy server, up to 100,000 connections (as root, over an hour; ARGS=--quick: two minutes)
 	@scripts/install-packages $(SCALE)
-	scripts/scale $(ARGS) target/release/bufwise
+	scripts/scale $(ARGS) "$(BUILT)/release/bufwise"
 
 PACKAGERS := binutils dpkg-dev lintian mandoc man-db rpm xz-utils
 # Where the binary of the packages comes from: `release` (this machine's libraries) or `portable`.
@@ -79,7 +82,7 @@ SUITE ?= trixie
 .PHONY: packages packages-test
 packages: $(if $(filter portable,$(PACKAGED)),portable,build) ## Build the .deb, the .rpm and the tarball (target/packages)
 	@scripts/install-packages $(PACKAGERS)
-	scripts/packages target/$(PACKAGED)/bufwise
+	scripts/packages "$(BUILT)/$(PACKAGED)/bufwise"
 	scripts/check-packages
 
 packages-test: packages ## Install, upgrade and purge the .deb in a virtual machine with systemd (SUITE=trixie)
@@ -89,7 +92,7 @@ packages-test: packages ## Install, upgrade and purge the .deb in a virtual mach
 .PHONY: papers
 papers: build ## Run the papers' experiments that docs/results/papers lacks, in full, and write their report (as root, six hours; ARGS="--budget 2h")
 	@scripts/install-packages iperf3 iproute2 nginx-light python3
-	scripts/papers target/release/bufwise docs/results/papers $(ARGS)
+	scripts/papers "$(BUILT)/release/bufwise" docs/results/papers $(ARGS)
 
 # Minutes, or hours, that clients come and go.
 SOAK_MINUTES ?= 10
@@ -97,17 +100,17 @@ SOAK_HOURS ?=
 .PHONY: soak hardness cross-check
 soak: build ## Daemon, serve and 1,000 clients as root: does anything grow? (SOAK_MINUTES=10, SOAK_HOURS=4; target/soak)
 	@scripts/install-packages iproute2 python3
-	scripts/soak --minutes $(if $(SOAK_HOURS),$(shell echo $$(($(SOAK_HOURS) * 60))),$(SOAK_MINUTES)) $(ARGS) target/release/bufwise
+	scripts/soak --minutes $(if $(SOAK_HOURS),$(shell echo $$(($(SOAK_HOURS) * 60))),$(SOAK_MINUTES)) $(ARGS) "$(BUILT)/release/bufwise"
 
 cross-check: build ## The laboratory's link emulator against rattan's, which cargo installs (as root, six minutes; ARGS=--fit: fit over rattan, a quarter of an hour; target/cross-check)
 	@scripts/install-packages iperf3 iproute2 python3
 	[ -x target/rattan/bin/rattan ] || $(CARGO) install rattan --version 0.1.1 --locked --root target/rattan
-	scripts/cross-check $(ARGS) target/release/bufwise target/rattan/bin/rattan
+	scripts/cross-check $(ARGS) "$(BUILT)/release/bufwise" target/rattan/bin/rattan
 
 hardness: build ## The same attacks on vsftpd, proftpd, pure-ftpd, curl and lftp as root, half an hour (target/hardness)
 	@scripts/install-packages curl iproute2 lftp python3
 	-@scripts/install-ftp-servers
-	scripts/hardness $(ARGS) target/release/bufwise
+	scripts/hardness $(ARGS) "$(BUILT)/release/bufwise"
 # Steps of each experiment that is random; 0: 500. A seed repeats a run, CHAOS_STEP one step of it.
 CHAOS_SEED ?= 1
 CHAOS_RUNS ?= 0
@@ -119,17 +122,20 @@ NAME ?=
 .PHONY: chaos
 chaos: deps ## Inject faults (as root; NAME=kill, CHAOS_SEED=1, CHAOS_RUNS=500) and check what must hold after each
 	@scripts/install-packages strace
-	CHAOS_SEED=$(CHAOS_SEED) CHAOS_RUNS=$(CHAOS_RUNS) CHAOS_STEP=$(CHAOS_STEP) CHAOS_CASE="$(CHAOS_CASE)" \
+	umask 022 && CHAOS_SEED=$(CHAOS_SEED) CHAOS_RUNS=$(CHAOS_RUNS) CHAOS_STEP=$(CHAOS_STEP) CHAOS_CASE="$(CHAOS_CASE)" \
 	    $(CARGO) test -p bufwise --locked --test chaos -- --nocapture --test-threads=1 $(NAME)
 
-fuzz: ## Search for input that breaks a parser (FUZZ_SECONDS=600 for each)
+fuzz: deps ## Search for input that breaks a parser (FUZZ_SECONDS=600 for each)
+	@scripts/install-packages xz-utils
 	scripts/fuzz
 
 .PHONY: sanitize
 sanitize: deps ## Run what is unsafe under sanitizers and Miri, and what threads share in thousands of orders (ARGS=rules)
+	@scripts/install-packages gcc
 	CARGO=$(CARGO) scripts/sanitize $(ARGS)
 
 mutants: deps ## Delete or invert each clause of the rules once: which test notices? (target/mutants.md)
+	@scripts/install-packages python3
 	scripts/mutants
 
 spelling: ## Check the spelling
@@ -147,7 +153,7 @@ kubernetes-api: ## Have a real API server, built from its Go modules, judge pack
 
 pictures: deps ## Picture `top` and the page of `web` for README (as root, a minute; docs/top.svg, docs/web.webp)
 	@scripts/install-packages chromium iperf3
-	BUFWISE_PICTURES=$(CURDIR)/docs $(CARGO) test -p bufwise --locked --test cli -- --exact pictures::root_top_and_the_page_are_pictured
+	BUFWISE_PICTURES="$(CURDIR)/docs" $(CARGO) test -p bufwise --locked --test cli -- --exact pictures::root_top_and_the_page_are_pictured
 
 deny: ## Check licences, sources and advisories of the dependencies
 	@scripts/install-packages python3-venv
@@ -160,6 +166,7 @@ rustdoc: deps ## Build the crates' documentation without a warning (target/doc)
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
 
 docs: rustdoc ## Build everything that is written as one site, links checked (target/book/site)
+	@scripts/install-packages git python3
 	CARGO=$(CARGO) scripts/docs
 
 portable: deps ## Build target/portable/bufwise: glibc 2.28 or newer is all it needs

@@ -131,6 +131,8 @@ class Place:
         self.name, self.stack = name, contextlib.ExitStack()
 
     def __enter__(self):
+        # Programs of other users read the files, also where root's are kept from them.
+        os.umask(0o022)
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, lambda number, _: sys.exit(128 + number))
         with self.stack as stack:

@@ -44,7 +44,7 @@ pub enum CgroupError {
     Open {
         /// The group that was named.
         group: String,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The cgroup could not be made.
@@ -55,7 +55,7 @@ pub enum CgroupError {
     Move {
         /// Target of the move.
         group: String,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The command could not be started.

@@ -62,10 +62,10 @@ pub struct Config {
     pub receive_cap: Bytes,
     /// Largest send buffer of the kernel's own autotuning (memory): the maximum of `tcp_wmem` before it was raised.
     /// Send buffers may hold this much if a tighter bound costs rate.
-    pub usual_send: Bytes,
+    pub autotuning_send_max: Bytes,
     /// Bound of the bytes that any connection may have written and not sent (`tcp_notsent_lowat`); all ones: no
     /// bound.
-    pub usual_unsent: u32,
+    pub default_notsent_lowat: u32,
     /// Whether to size buffers that applications have set.
     pub take_over: bool,
     /// Whether to decide without setting anything: [`crate::FlowState::decided_send`] and
@@ -76,14 +76,14 @@ pub struct Config {
     pub small_document: Bytes,
     /// Most connections at a time; the kernel sizes further ones.
     pub max_flows: u32,
-    /// Time without [`crate::Engine::beat`] after which the programs go by cwnd alone.
+    /// Time without [`crate::Engine::heartbeat`] after which the programs go by cwnd alone.
     pub stale: Micros,
     /// Time of silence after which the next [`crate::Engine::sweep`] gives a connection's buffers back.
     pub idle: Micros,
     /// Payload of the buffers that a silent connection keeps.
     pub idle_size: Bytes,
     /// Payload, written (acknowledged or not) or received, at which a new connection gets its record
-    /// ([`Config::SHORT`]); zero: each gets it when it is established. Records are made late only once the kernel's
+    /// ([`Config::SHORT_CONNECTION`]); zero: each gets it when it is established. Records are made late only once the kernel's
     /// iterator has swept ([`crate::Engine::note_all_swept`]), or after [`crate::Engine::expect_only_new`]. A
     /// connection whose share is less than its buffers gets its record at once. Not for rules with a fixed size.
     pub record_after: Bytes,
@@ -98,15 +98,15 @@ pub struct Config {
 impl Config {
     /// A connection that has moved less than this needs no record: no buffer or window that the kernel gives at first
     /// is smaller than its first two flights (`bpf/late.h`).
-    pub const SHORT: Bytes = Bytes(16 << 10);
+    pub const SHORT_CONNECTION: Bytes = Bytes(16 << 10);
     /// Less than a full segment of IPv4 or IPv6 has: most requests are shorter.
     pub const FULL_SEGMENT: Bytes = Bytes(1_200);
     /// Default of [`Config::idle`]: 2 s.
     pub const IDLE: Micros = Micros(2_000_000);
     /// Default of [`Config::idle_size`]: the payload of Linux's initial receive buffer (`tcp_rmem`).
     pub const IDLE_SIZE: Bytes = Bytes(65_536);
-    /// Default of [`Config::usual_send`]: Linux's own on hosts with 512 MB of memory or more (`tcp_init()`).
-    pub const USUAL_SEND: Bytes = Bytes(4 << 20);
+    /// Default of [`Config::autotuning_send_max`]: Linux's own on hosts with 512 MB of memory or more (`tcp_init()`).
+    pub const AUTOTUNING_SEND_MAX: Bytes = Bytes(4 << 20);
 
     /// Returns the kernel memory that the records of this many connections take once all exist: a record of 2 KiB, an
     /// order (SABT) of 96 bytes, and the fast path's figures in the socket's storage, 256 bytes; and, from the start,
@@ -132,8 +132,8 @@ impl Default for Config {
             max_window: Bytes(64 << 20),
             send_cap: Bytes(212_992),
             receive_cap: Bytes(212_992),
-            usual_send: Self::USUAL_SEND,
-            usual_unsent: u32::MAX,
+            autotuning_send_max: Self::AUTOTUNING_SEND_MAX,
+            default_notsent_lowat: u32::MAX,
             take_over: false,
             observe_only: false,
             small_document: Bytes::ZERO,
@@ -159,8 +159,8 @@ impl From<&Config> for bw_config {
             max_window: config.max_window.0,
             send_cap: word(config.send_cap),
             receive_cap: word(config.receive_cap),
-            usual_send: config.usual_send.0,
-            usual_unsent: config.usual_unsent,
+            usual_send: config.autotuning_send_max.0,
+            usual_unsent: config.default_notsent_lowat,
             published: config.published.into(),
             take_over: config.take_over.into(),
             observe_only: config.observe_only.into(),

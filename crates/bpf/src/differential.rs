@@ -326,7 +326,8 @@ proptest! {
             let min_rtt = if steady { min_rtt } else { other_rtt };
             let sample = bound::BoundSample {
                 cwnd: Bytes(cwnd), mss: Bytes(mss), delivered, srtt: Micros(srtt), min_rtt: Micros(min_rtt),
-                app_limited, usual: Bytes(usual), send_queued: Bytes(send_queued), sndbuf: Bytes(sndbuf),
+                app_limited, autotuning_max: Bytes(usual), send_queued: Bytes(send_queued),
+                sndbuf: Bytes(sndbuf),
             };
             let wanted = rust.observe(&sample, Micros(now)).map_or(NO_LIMIT, |memory| memory.0);
             let sample = BoundSample {
@@ -492,12 +493,12 @@ impl Pair {
         prop_assert_eq!(decision, Decision { receive_window: Some(Bytes(window)), ..Decision::NONE });
         prop_assert_eq!(self.c.state(), rust.state());
         prop_assert_eq!((c.window, c.peak, c.count as usize), (window, rust.peak().0, rust.readings()));
-        let decided = sobas::Decided {
+        let decided = sobas::SobasDecision {
             rate: Rate(c.decided_rate),
             rtt: Micros(c.decided_rtt),
             at: Micros(c.decided_at),
             window: Bytes(c.decided_window),
-            strays: c.strays,
+            outliers: c.strays,
         };
         prop_assert_eq!(decided, rust.decided());
         Ok(())

@@ -115,7 +115,7 @@ pub struct Engine {
     /// Cgroups of the groups, as written to the programs' map.
     members: HashMap<u64, u32>,
     /// Cgroups of other engines, below ours, and the number of those for which the programs' map had no room.
-    yielded: Vec<u64>,
+    excluded: Vec<u64>,
     unnoted: usize,
     /// The control structure as last written.
     said: bw_control,
@@ -163,7 +163,7 @@ impl Engine {
             config: *config,
             matching: matching.clone(),
             members: HashMap::new(),
-            yielded: Vec::new(),
+            excluded: Vec::new(),
             unnoted: 0,
             said: bw_control::default(),
             maps,
@@ -173,7 +173,7 @@ impl Engine {
             last_shares: None,
             stays: false,
         };
-        engine.beat(Shares::default())?;
+        engine.heartbeat(Shares::default())?;
         Ok(engine)
     }
 
@@ -181,7 +181,8 @@ impl Engine {
     /// directory) and of those below it; [`Engine::sweep`] adds existing ones.
     ///
     /// # Errors
-    /// [`EngineError::Attach`], notably if another owner's program on a cgroup above forbids further programs.
+    /// [`EngineError::Attach`], notably if another owner's program on a cgroup above forbids further programs;
+    /// [`EngineError::Map`], notably if there are too many cgroups.
     pub fn attach(&mut self, cgroup: BorrowedFd<'_>) -> Result<(), EngineError> {
         let kept = cgroup.try_clone_to_owned().map_err(EngineError::Attach)?;
         let inode = fstat(&kept).map_err(|errno| EngineError::Attach(errno.into()))?.st_ino;
@@ -201,12 +202,12 @@ impl Engine {
         }
     }
 
-    /// Stops the programs from setting any connection until the next [`Engine::beat`]. They stay attached, so that
+    /// Stops the programs from setting any connection until the next [`Engine::heartbeat`]. They stay attached, so that
     /// after a kill the next start finds their records.
     ///
     /// # Errors
     /// [`EngineError::Map`] with the kernel's answer.
-    pub fn rest(&mut self) -> Result<(), EngineError> {
+    pub fn suspend(&mut self) -> Result<(), EngineError> {
         self.say(bw_control { resting: 1, ..self.said })
     }
 
@@ -237,7 +238,7 @@ impl Engine {
     ) -> Result<Swept, EngineError> {
         let mut sweeper = self.take_sweeper()?;
         let roots = self.cgroups.iter().map(|(cgroup, _)| cgroup.as_fd()).collect();
-        let pass = Pass { maps: &self.maps, all: &self.said, roots, others: &self.yielded, is_own };
+        let pass = Pass { maps: &self.maps, all: &self.said, roots, others: &self.excluded, is_own };
         let swept = sweeper.sweep(netns, &pass);
         self.sweeper = Some(sweeper);
         swept
@@ -273,8 +274,8 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Engine::sweep`].
-    pub fn tend(&mut self) -> Result<(), EngineError> {
-        self.sweeper.as_mut().map_or(Ok(()), |sweeper| sweeper.tend(&self.maps, &self.said))
+    pub fn poll(&mut self) -> Result<(), EngineError> {
+        self.sweeper.as_mut().map_or(Ok(()), |sweeper| sweeper.poll(&self.maps, &self.said))
     }
 
     /// Returns what happens to existing connections that the iterator does not adopt, and why, as the end of a
@@ -292,7 +293,7 @@ impl Engine {
     /// Loads what [`Engine::sweep`] needs, unless it is loaded already.
     ///
     /// # Errors
-    /// [`EngineError::Refused`] for lack of memory; a kernel that refuses the iterator is no error
+    /// [`EngineError::Attach`] for lack of descriptors; a kernel that refuses the iterator is no error
     /// ([`Engine::adoption_limit`]).
     pub fn load_sweep(&mut self) -> Result<(), EngineError> {
         self.sweeper = Some(self.take_sweeper()?);
@@ -394,7 +395,7 @@ impl Engine {
     /// [`EngineError::Map`] with the kernel's answer; the programs then stay attached, at rest, for the next start to
     /// find.
     pub fn release_all(&mut self) -> Result<Released, EngineError> {
-        if self.rest().is_err() {
+        if self.suspend().is_err() {
             self.detach();
         }
         let entries = self.entries().inspect_err(|_| self.stays = true)?;
@@ -429,7 +430,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`EngineError::Map`] with the kernel's answer.
-    pub fn beat(&mut self, shares: Shares) -> Result<(), EngineError> {
+    pub fn heartbeat(&mut self, shares: Shares) -> Result<(), EngineError> {
         let control = bw_control {
             owner_pid: self.owner.pid,
             owner_pidns: self.owner.namespace,

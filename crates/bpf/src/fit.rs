@@ -10,18 +10,18 @@ const SHORTEST: Micros = Micros(2_000);
 /// `tcpi_min_rtt` before the first measurement.
 const NO_RTT: u32 = u32::MAX;
 
-/// The phase of the rule (`enum bw_fit_phase`).
+/// The phase of the rule (`enum bw_fit_phase`; `docs/algorithms/fit.md` describes them).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FitPhase {
     /// The kernel's slow start; trains of acknowledgements are measured.
     #[default]
-    Starting,
-    /// Slow start below the first roof.
-    Ramping,
-    /// The roof follows the path's measured capacity.
-    Following,
-    /// No roof; tried again after a while.
-    LeftAlone,
+    Start,
+    /// Phase Ramp: slow start below the first roof.
+    Ramp,
+    /// Phase Follow: the roof follows the path's measured capacity.
+    Follow,
+    /// Phase Open: no roof for 2 to 64 s, then another attempt.
+    Open,
 }
 
 /// Why fit sets no roof for a sender.
@@ -48,8 +48,8 @@ pub struct FitState {
     pub capacity: Option<Rate>,
     /// Number of times that the roof descended.
     pub descents: u32,
-    /// Number of times that the connection was left alone.
-    pub left_alone: u32,
+    /// Number of times that the phase Open began.
+    pub opened: u32,
     /// Why there is no roof; `None` if there is one.
     pub reason: Option<FitReason>,
 }
@@ -63,7 +63,7 @@ impl FitState {
             roof: known(fit.roof),
             capacity: known(fit.capacity),
             descents: fit.descents,
-            left_alone: fit.opened,
+            opened: fit.opened,
             reason: (fit.roof == 0).then(|| reason(flow)),
         }
     }
@@ -71,21 +71,22 @@ impl FitState {
 
 fn phase(number: u32) -> FitPhase {
     match number {
-        0 => FitPhase::Starting,
-        1 => FitPhase::Ramping,
-        2 => FitPhase::Following,
-        _ => FitPhase::LeftAlone,
+        0 => FitPhase::Start,
+        1 => FitPhase::Ramp,
+        2 => FitPhase::Follow,
+        _ => FitPhase::Open,
     }
 }
 
-/// Tests in the order of `bw_fit_observe()`; the congestion control is known from the first sample on.
+/// Returns why there is no roof, with tests in the order of `bw_fit_observe()`; the congestion control is known from
+/// the first sample on.
 fn reason(flow: &bw_flow) -> FitReason {
     let is_measured = flow.samples > 0 && !matches!(flow.min_rtt, 0 | NO_RTT);
     if is_measured && Micros(flow.min_rtt.into()) < SHORTEST {
         FitReason::ShortRoundTrip
     } else if is_measured && flow.congestion_control == number_of(CongestionControl::Other) {
         FitReason::PacesItself
-    } else if phase(flow.fit.phase) == FitPhase::LeftAlone && flow.fit.opened > 0 {
+    } else if phase(flow.fit.phase) == FitPhase::Open && flow.fit.opened > 0 {
         FitReason::ForeignQueue
     } else {
         FitReason::NoEvidence
@@ -110,7 +111,7 @@ mod tests {
 
     #[test]
     fn a_roof_is_shown_with_its_phase_and_needs_no_reason() {
-        for (number, phase) in [(1, FitPhase::Ramping), (2, FitPhase::Following)] {
+        for (number, phase) in [(1, FitPhase::Ramp), (2, FitPhase::Follow)] {
             let fit = bw_fit {
                 phase: number,
                 roof: 11_775_000,
@@ -124,7 +125,7 @@ mod tests {
                 roof: Some(Rate(11_775_000)),
                 capacity: Some(Rate(12_000_000)),
                 descents: 12,
-                left_alone: 1,
+                opened: 1,
                 reason: None,
             };
             assert_eq!(FitState::from_kernel(&bw_flow { fit, ..sender() }), expected);

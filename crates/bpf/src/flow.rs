@@ -16,7 +16,7 @@ const RECEIVE: u32 = 2;
 const ESTABLISHED: u32 = 1;
 const CLOSE_WAIT: u32 = 8;
 pub(crate) const CLOSED: u32 = 7;
-/// `BW_KNOWN`.
+/// `BW_KNOWN` of `bpf/match.h`: the connection's program is known.
 pub(crate) const KNOWN: u32 = 1 << 31;
 /// IPv4 in the word of `family`.
 const V4: u32 = 4;
@@ -49,7 +49,7 @@ pub struct Origin {
     pub receive_buffer: Bytes,
     /// Inode in `/proc/PID/fd`; `None` until it is known, at the latest after the next sweep.
     pub inode: Option<u64>,
-    /// Inode of its network namespace.
+    /// Inode of its network namespace; 0: not known, as in user space without privilege.
     pub netns: u64,
 }
 
@@ -80,7 +80,8 @@ pub struct FlowState {
     pub closed: bool,
     /// Whether its application may still send: ESTABLISHED or CLOSE_WAIT.
     pub may_send: bool,
-    /// Time at which it was established, on the clock of [`crate::now`].
+    /// Time at which its record was made, on the clock of [`crate::now`]: when it was established, or later if it was found or
+    /// its record is late.
     pub opened_at: Micros,
     /// Time at which it began as a sender: when its record was made, or with the first new data acknowledged after five
     /// seconds without any.
@@ -275,7 +276,7 @@ fn sample(flow: &bw_flow) -> Sample {
     }
 }
 
-/// `enum bw_cc`.
+/// Returns the congestion control with this number in `enum bw_cc`.
 fn congestion_control(number: u32) -> CongestionControl {
     let known = [CongestionControl::Reno, CongestionControl::Cubic];
     known.into_iter().find(|one| number_of(*one) == number).unwrap_or(CongestionControl::Other)

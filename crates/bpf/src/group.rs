@@ -9,11 +9,11 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, statfs};
 
 use crate::cgroup::{self, CgroupError, PREFIX};
+use crate::error::is_scarce;
 use crate::mount;
 
 /// Deepest nesting that is searched (`BW_CGROUP_DEPTH`); systemd and containers nest some ten deep. A walk holds two
@@ -199,10 +199,8 @@ fn add_processes(group: &Path, depth: usize, all: &mut Vec<i32>) -> io::Result<(
 
 /// Returns what was read; `None` if the group has gone, or holds no processes of its own (threaded cgroups).
 fn present<T>(read: io::Result<T>) -> io::Result<Option<T>> {
-    let is_scarce =
-        |errno: i32| matches!(Errno::from_raw(errno), Errno::EMFILE | Errno::ENFILE | Errno::ENOMEM);
     match read {
-        Err(error) if error.raw_os_error().is_some_and(is_scarce) => Err(error),
+        Err(error) if is_scarce(&error) => Err(error),
         read => Ok(read.ok()),
     }
 }
@@ -219,6 +217,8 @@ fn inside(directory: &impl AsRawFd, path: &Path) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
+    use nix::errno::Errno;
+
     use super::*;
 
     /// A directory that is removed with all below it when dropped.

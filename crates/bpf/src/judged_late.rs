@@ -35,7 +35,8 @@ fn is_due(all: &bw_control, newcomer: &Newcomer) -> bool {
 fn is_due_for(rule: ReceiveRule, all: &bw_control, newcomer: &Newcomer) -> bool {
     let at_segment = if rule == ReceiveRule::Fit { Config::FULL_SEGMENT.0 } else { 0 };
     let config = config(SendRule::Abt, rule);
-    let config = bw_config { record_after: Config::SHORT.0, record_at_segment: at_segment, ..config };
+    let config =
+        bw_config { record_after: Config::SHORT_CONNECTION.0, record_at_segment: at_segment, ..config };
     // SAFETY: the structures are those of flow.h and fast.h, and outlive the call.
     unsafe { bufwise_is_record_due(&raw const config, all, newcomer) != 0 }
 }

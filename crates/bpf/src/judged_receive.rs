@@ -463,7 +463,9 @@ fn without_a_share_a_receive_buffer_grows_with_its_window_and_only_a_fixed_one_s
     assert_eq!(buffer(Drs, (0, 131_072, 0, 0), 1 << 40, 0), 128 * mb64);
     let mut wide = config(SendRule::Kernel, Fixed);
     wide.max_window = 1 << 40;
-    assert_eq!(rules::decide_receive_buffer(&wide, &bw_flow::default(), NONE, 1 << 40, 0), 1 << 30);
+    for window in [1_u64 << 40, 1 << 63] {
+        assert_eq!(rules::decide_receive_buffer(&wide, &bw_flow::default(), NONE, window, 0), 1 << 30);
+    }
 }
 
 /// Returns the buffer decided for a window of at most 50,000 bytes within `share`. `size` is the present buffer (0: not

@@ -9,9 +9,9 @@
 //!   namespace the process is not visible: there the heartbeat decides.
 //! - A program of another version, whose structures differ, can be detached; its settings cannot be read.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 
 use bufwise_units::Micros;
@@ -117,22 +117,6 @@ fn has_living_owner(cgroup: BorrowedFd<'_>) -> io::Result<bool> {
     Ok(false)
 }
 
-/// As [`leftovers`], for a cgroup and all below it; with [`crate::hierarchy`], for all cgroups.
-///
-/// # Errors
-/// As [`leftovers`]. Cgroups that go meanwhile are skipped.
-pub fn leftovers_below(cgroup: BorrowedFd<'_>) -> Result<Vec<Leftover>, LeftoverError> {
-    let mut found = leftovers(cgroup)?;
-    let children =
-        fs::read_dir(format!("/proc/self/fd/{}", cgroup.as_raw_fd())).into_iter().flatten().flatten();
-    for child in children.filter(|child| child.file_type().is_ok_and(|kind| kind.is_dir())) {
-        if let Ok(directory) = File::open(child.path()) {
-            found.extend(leftovers_below(directory.as_fd())?);
-        }
-    }
-    Ok(found)
-}
-
 impl Leftover {
     /// Returns the records of its connections, for [`crate::Engine::inherit`].
     ///
@@ -169,7 +153,7 @@ impl Leftover {
     /// # Errors
     /// As [`Leftover::detach`] and [`Leftover::entries`]. A program of another version is detached all the same.
     pub fn release(mut self) -> Result<Released, LeftoverError> {
-        if !self.rest() {
+        if !self.suspend() {
             self.detach()?;
         }
         let released = match self.entries() {
@@ -183,7 +167,7 @@ impl Leftover {
     }
 
     /// Stops the program from setting any connection; returns whether this succeeded.
-    fn rest(&self) -> bool {
+    fn suspend(&self) -> bool {
         let control = self.control.as_ref().and_then(|map| Some((map, bw_control::read(&only_value(map)?)?)));
         control.is_some_and(|(map, control)| {
             let resting = bw_control { resting: 1, ..control };
@@ -291,8 +275,9 @@ fn own_namespace() -> u32 {
 }
 
 fn began(pid: u32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name may contain any characters; the fields after its last closing bracket are numbers.
+    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    // The name may contain any bytes; the fields after its last closing bracket are numbers.
+    let stat = String::from_utf8_lossy(&stat);
     let mut fields = stat.get(stat.rfind(')')? + 1..)?.split_whitespace();
     // A killed process that was not yet waited for does nothing any more.
     let state = fields.next()?;
@@ -302,6 +287,8 @@ fn began(pid: u32) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+
     use super::*;
 
     #[test]

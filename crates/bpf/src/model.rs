@@ -35,8 +35,8 @@ impl Model {
         Self { config: config.into(), control, flow, room, begun: false }
     }
 
-    /// Sets the room that earlier connections have shown on the peer's path (`peers.h`): how often steps are doubled, 2 at most.
-    /// Before the first sample.
+    /// Sets the room that earlier connections have shown on the peer's path (`peers.h`): how often steps are doubled, 2 at
+    /// most. Call it before the first sample.
     #[must_use]
     pub fn with_room(mut self, doublings: u32) -> Self {
         self.flow.fit_window.doublings = doublings;

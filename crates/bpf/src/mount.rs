@@ -29,8 +29,9 @@ pub fn hierarchy() -> io::Result<OwnedFd> {
 
 /// Returns where the hierarchy is mounted; `None` if it is not.
 pub(crate) fn place() -> Option<String> {
-    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-    mounts.lines().find_map(place_of_cgroup2)
+    // Users may mount their own file systems (FUSE) at paths that are no text.
+    let mounts = fs::read("/proc/self/mounts").unwrap_or_default();
+    String::from_utf8_lossy(&mounts).lines().find_map(place_of_cgroup2)
 }
 
 fn is_cgroup2(directory: &fs::File) -> bool {

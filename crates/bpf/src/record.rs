@@ -90,15 +90,15 @@ pub(crate) fn note(flow: &mut bw_flow, one: &Connection, at: u64) {
     flow.congestion_control = congestion_control(&one.congestion);
 }
 
-/// Returns a number that grows whenever data moves: the bytes in both directions, of which those behind a hole are only counted
-/// when it is filled, and the segments out of order.
+/// Returns a number that grows whenever data moves: the bytes in both directions and the segments out of order, because the
+/// kernel counts bytes behind a hole only when the hole is filled.
 pub(crate) fn moved(one: &Connection) -> u64 {
     let info = &one.info;
     let bytes = info.bytes_sent.wrapping_add(info.bytes_acked).wrapping_add(info.bytes_received);
     bytes.wrapping_add(info.rcv_ooopack.into())
 }
 
-/// `enum bw_cc`.
+/// Returns the number in `enum bw_cc` of a congestion control.
 fn congestion_control(name: &Name) -> u32 {
     number_of(match name.as_str() {
         "reno" => CongestionControl::Reno,

@@ -17,6 +17,8 @@ const STATISTICS: &str = "processed ";
 const NOISE: [&str; 5] = ["verification time", "stack depth", "--", "libbpf: ", "The sequence of"];
 /// Marks a kernel that lacks a field or type.
 const MISSING: &str = "failed to resolve CO-RE relocation";
+/// Marks a kernel whose types are not described, or in whose root `/sys` is not mounted; the system call's error says ESRCH.
+const NO_TYPES: &str = "failed to find valid kernel BTF";
 /// Longest cause, in characters.
 const LONGEST: usize = 160;
 
@@ -43,6 +45,9 @@ fn kept() -> MutexGuard<'static, String> {
 }
 
 fn cause_in(log: &str) -> Option<String> {
+    if log.contains(NO_TYPES) {
+        return Some("there is no BTF of the kernel at /sys/kernel/btf/vmlinux".to_owned());
+    }
     let lines: Vec<&str> = log.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let field = lines.iter().rev().find(|line| line.contains(MISSING));
     let end = lines.iter().rposition(|line| line.starts_with(STATISTICS)).unwrap_or(0);
@@ -67,6 +72,9 @@ mod tests {
         let log = "232: <invalid CO-RE relocation>\nfailed to resolve CO-RE relocation <byte_off> [78] struct \
                    tcp_sock.scaling_ratio (0:25 @ offset 256)\nprocessed 2181 insns\n";
         assert!(cause_in(log).unwrap().contains("tcp_sock.scaling_ratio"));
+        let log = "libbpf: kernel BTF is missing at '/sys/kernel/btf/vmlinux', was CONFIG_DEBUG_INFO_BTF enabled?\n\
+                   libbpf: failed to find valid kernel BTF\nlibbpf: Error loading vmlinux BTF: -ESRCH\n";
+        assert!(cause_in(log).unwrap().contains("no BTF of the kernel"));
         assert_eq!(cause_in("libbpf: Error in bpf_create_map_xattr\n"), None);
         assert_eq!(cause_in(""), None);
     }

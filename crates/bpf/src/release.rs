@@ -42,11 +42,11 @@ const LARGEST_SCALE: u8 = 14;
 /// How many sockets were given back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Released {
-    /// Sockets that were given back.
+    /// Number of sockets that were given back.
     pub released: usize,
     /// Sockets in no process that could be found, or gone; those that still exist keep their locks.
     pub not_found: usize,
-    /// Sockets that the kernel refused to change.
+    /// Number of sockets that the kernel refused to change.
     pub refused: usize,
 }
 
@@ -81,7 +81,7 @@ fn release_to(
         let scale = options::tcp_info(socket)?.rcv_wscale();
         options::set_window_clamp(socket, Bytes(LARGEST_FIELD << scale.min(LARGEST_SCALE)))?;
     }
-    // Before Linux 5.14 no call removes a lock: the buffer stays at the largest size that autotuning could have
+    // Before Linux 5.15 no call removes a lock: the buffer stays at the largest size that autotuning could have
     // reached.
     let lock = options::buffer_lock(socket).ok();
     // The kernel doubles the value it is given.

@@ -79,7 +79,7 @@ impl Sweeper {
         let (user_space, limit) = if tells_locks() {
             (Some(UserSpace::new(config.into())), from_user_space(why))
         } else {
-            (None, "left alone: before Linux 5.14 the kernel does not tell who set their buffers".to_owned())
+            (None, "left alone: before Linux 5.15 the kernel does not tell who set their buffers".to_owned())
         };
         Self { config: *config, iterator: None, user_space, limit: Some(limit), passes: HashMap::new() }
     }
@@ -123,8 +123,8 @@ impl Sweeper {
     }
 
     /// Sizes the connections of user space, if that is due.
-    pub(crate) fn tend(&mut self, maps: &Maps, all: &bw_control) -> Result<(), EngineError> {
-        self.user_space.as_mut().map_or(Ok(()), |user_space| user_space.tend(maps, all))
+    pub(crate) fn poll(&mut self, maps: &Maps, all: &bw_control) -> Result<(), EngineError> {
+        self.user_space.as_mut().map_or(Ok(()), |user_space| user_space.poll(maps, all))
     }
 
     /// Returns whether a connection with a record no longer exists; see [`crate::Engine::forget_unseen`].

@@ -114,7 +114,7 @@ impl UserSpace {
     }
 
     /// Sizes its connections, if that is due.
-    pub(crate) fn tend(&mut self, records: &impl Records, all: &bw_control) -> Result<(), EngineError> {
+    pub(crate) fn poll(&mut self, records: &impl Records, all: &bw_control) -> Result<(), EngineError> {
         let began = Instant::now();
         if began < self.due {
             return Ok(());
@@ -246,7 +246,7 @@ mod tests {
             return;
         }
         if !tells_locks() {
-            return bufwise_trial::skip("needs Linux 5.14");
+            return bufwise_trial::skip("needs Linux 5.15");
         }
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -262,8 +262,12 @@ mod tests {
         // It is reset, so that nothing of it stays in the kernel's table.
         SockRef::from(&client).set_linger(Some(Duration::ZERO)).unwrap();
         drop(client);
-        user_space.due = Instant::now();
-        user_space.tend(&kept, &all).unwrap();
+        // A child that another test starts meanwhile holds a copy of it for a moment.
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while !user_space.places.is_empty() && Instant::now() < deadline {
+            user_space.due = Instant::now();
+            user_space.poll(&kept, &all).unwrap();
+        }
         assert!(FlowState::is_over(&kept.record(cookie).unwrap()));
         assert_eq!(user_space.places.len(), 0);
     }

@@ -21,6 +21,7 @@ use bufwise_units::counted;
 use clap::Args;
 use serde::Serialize;
 
+use crate::daemon::missing_capabilities;
 use crate::exit::{FAILED, Outcome};
 use crate::output;
 
@@ -87,6 +88,9 @@ struct Report {
     ready: bool,
     /// Whether `daemon` would.
     daemon_ready: bool,
+    /// The capabilities that `daemon` needs and the caller lacks.
+    #[serde(skip)]
+    daemon_lacks: Vec<&'static str>,
     checks: Vec<Point>,
 }
 
@@ -100,7 +104,8 @@ impl CheckArgs {
         checks.extend(network::points());
         checks.push(daemon(&self.socket.clone().unwrap_or_else(configured_socket)));
         let ready = !checks.iter().any(|point| point.needed && point.status == Status::Missing);
-        let report = Report { ready, daemon_ready: ready && kernel::may_run_daemon(), checks };
+        let daemon_lacks = missing_capabilities();
+        let report = Report { ready, daemon_ready: ready && daemon_lacks.is_empty(), daemon_lacks, checks };
         if let Some(json) = &self.json {
             output::json(json, &report)?;
         }
@@ -113,7 +118,8 @@ impl CheckArgs {
 
 fn daemon(socket: &Path) -> Point {
     match control::ask(socket, &Request::Status) {
-        Ok(Some(Reply::Status(status))) => Point::ok("daemon", running(&status)),
+        Ok(Some(Reply::Status(status))) => running(&status),
+        Ok(Some(Reply::Error(error))) => Point::limited("daemon", error, "check again in some seconds"),
         Ok(Some(_)) => Point::limited("daemon", "its answer is not a status", "restart the daemon"),
         Ok(None) => Point::ok("daemon", format!("none at {}", socket.display())),
         Err(error) => Point::limited("daemon", bufwise_host::in_words(&error), advice(&error)),
@@ -121,12 +127,17 @@ fn daemon(socket: &Path) -> Point {
 }
 
 /// Describes a daemon that runs.
-fn running(status: &DaemonStatus) -> String {
+fn running(status: &DaemonStatus) -> Point {
     let connections = counted(status.connections, "connection");
-    format!(
+    let found = format!(
         "version {} runs (process {}): policy {} (send), {} (receive); it sizes {connections}",
         status.version, status.pid, status.policy.send, status.policy.receive
-    )
+    );
+    if status.paused {
+        let advice = "restore has paused it: systemctl reload bufwise, or SIGHUP, makes it tune again";
+        return Point::limited("daemon", found, advice);
+    }
+    Point::ok("daemon", found)
 }
 
 /// Returns what to do if the daemon cannot be asked.
@@ -153,10 +164,15 @@ impl fmt::Display for Report {
         }
         let from_user_space =
             |point: &Point| point.name == programs::USER_SPACE && point.status != Status::Missing;
+        if self.ready && !self.daemon_ready {
+            let lacks = self.daemon_lacks.join(", ");
+            return writeln!(
+                f,
+                "bufwise run works here; bufwise daemon does not, for it needs {lacks} as well."
+            );
+        }
         f.write_str(if self.daemon_ready {
             "bufwise run and bufwise daemon work here.\n"
-        } else if self.ready {
-            "bufwise run works here; bufwise daemon does not, for it needs CAP_SYS_ADMIN as well.\n"
         } else if self.checks.iter().any(from_user_space) {
             "bufwise run works here from user space; bufwise daemon does not work: see the lines `missing`.\n"
         } else {
@@ -200,22 +216,29 @@ mod tests {
             notes: Vec::new(),
         };
         let begins = "version 1.2.3 runs (process 7): policy abt (send), sobas (receive); it sizes";
-        assert_eq!(running(&status(1)), format!("{begins} 1 connection"));
-        assert_eq!(running(&status(12)), format!("{begins} 12 connections"));
+        assert_eq!(running(&status(1)), Point::ok("daemon", format!("{begins} 1 connection")));
+        assert_eq!(running(&status(12)), Point::ok("daemon", format!("{begins} 12 connections")));
+        let paused = running(&DaemonStatus { paused: true, ..status(0) });
+        assert_eq!(paused.status, Status::Limited);
+        assert!(paused.advice.is_some_and(|advice| advice.contains("SIGHUP")));
     }
 
     #[test]
     fn every_line_says_how_it_stands_and_what_to_do() {
+        let shown = |ready, lacks: &[&'static str], checks| {
+            Report { ready, daemon_ready: false, daemon_lacks: lacks.to_vec(), checks }.to_string()
+        };
         let checks = vec![Point::ok("one", "here"), Point::missing("two", "gone", "fetch it").needed()];
-        let report = Report { ready: false, daemon_ready: false, checks }.to_string();
+        let report = shown(false, &[], checks);
         assert!(report.starts_with("ok       one "), "{report}");
         assert!(report.contains("missing  two                   gone\n"), "{report}");
         assert!(report.contains("-> fetch it\n") && report.contains("do not work"), "{report}");
         let checks =
             vec![Point::ok(programs::USER_SPACE, "yes"), Point::missing("one", "gone", "fetch it").needed()];
-        let report = Report { ready: false, daemon_ready: false, checks }.to_string();
+        let report = shown(false, &[], checks);
         assert!(report.contains("run works here from user space; bufwise daemon does not"), "{report}");
-        let report = Report { ready: true, daemon_ready: false, checks: Vec::new() }.to_string();
-        assert!(report.ends_with("daemon does not, for it needs CAP_SYS_ADMIN as well.\n"), "{report}");
+        let report = shown(true, &["CAP_NET_ADMIN", "CAP_SYS_ADMIN"], Vec::new());
+        let ends = "daemon does not, for it needs CAP_NET_ADMIN, CAP_SYS_ADMIN as well.\n";
+        assert!(report.ends_with(ends), "{report}");
     }
 }

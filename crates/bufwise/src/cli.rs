@@ -1,5 +1,7 @@
 //! The command line. Names and flags are a contract.
 
+use std::ffi::OsString;
+
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser, Subcommand};
 
@@ -109,10 +111,17 @@ fn in_a_line(error: &clap::Error) -> String {
     {
         parts.push(format!("did you mean '{meant}'?"));
     }
-    let is_run = std::env::args_os().nth(1).is_some_and(|name| name == "run");
+    let words: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let is_of = |command: &str| words.first().is_some_and(|word| word == command);
+    if error.kind() == ErrorKind::MissingRequiredArgument
+        && (is_of("explain") || is_of("probe"))
+        && words.iter().any(|word| word == "--json")
+    {
+        parts.push("--json takes the word behind it as its file: write --json last".to_owned());
+    }
     if error.kind() == ErrorKind::UnknownArgument
         && let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidArg)
-        && is_run
+        && is_of("run")
         && !word.starts_with('-')
     {
         parts = vec![parts.swap_remove(0), format!("the command stands after --: bufwise run -- {word}")];

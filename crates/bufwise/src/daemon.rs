@@ -16,9 +16,9 @@ use crate::check::effective_capabilities;
 use crate::exit::{Failure, Outcome};
 use crate::metrics::{Listener, Pusher};
 
-/// Bits of the capability sets in `/proc/PID/status` (capabilities(7)).
-const CAPABILITIES: [(u32, &str); 4] =
-    [(12, "CAP_NET_ADMIN"), (21, "CAP_SYS_ADMIN"), (38, "CAP_PERFMON"), (39, "CAP_BPF")];
+/// The capabilities without which the daemon cannot work, by their bits in `/proc/PID/status` (capabilities(7)). CAP_SYS_ADMIN
+/// includes CAP_BPF and CAP_PERFMON, which were split from it in Linux 5.8.
+const CAPABILITIES: [(u32, &str); 2] = [(12, "CAP_NET_ADMIN"), (21, "CAP_SYS_ADMIN")];
 
 /// Tune the connections of the whole host, or of chosen cgroups, until told to stop
 ///
@@ -26,8 +26,7 @@ const CAPABILITIES: [(u32, &str); 4] =
 /// Flags override the configuration file; SIGHUP reads the file again. Groups in the file give some connections policies and
 /// memory of their own, by cgroup, program, peer or port. Log lines go to standard error.
 ///
-/// It needs root, or CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN and CAP_SYS_ADMIN; for connections of other users also CAP_SYS_PTRACE and
-/// CAP_DAC_READ_SEARCH.
+/// It needs root, or CAP_NET_ADMIN and CAP_SYS_ADMIN; for connections of other users also CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: bufwise daemon --policy abt,sobas --memory 512MiB")]
 pub(crate) struct DaemonArgs {
@@ -127,7 +126,7 @@ impl DaemonArgs {
             },
             dry_run: self.dry_run,
         };
-        bufwise_socket::heap::give_back_freed();
+        bufwise_socket::heap::limit_retained_memory();
         // From here on, before any change and before the first thread, a signal restores everything.
         let signals = Signals::watch()?;
         let task = orders.task().map_err(wrong_task)?;
@@ -150,11 +149,15 @@ fn wrong_task(error: Error) -> Failure {
     }
 }
 
+/// Returns the capabilities that the daemon needs and this process lacks; none if /proc does not show which it has.
+pub(crate) fn missing_capabilities() -> Vec<&'static str> {
+    let Some(held) = effective_capabilities() else { return Vec::new() };
+    CAPABILITIES.iter().filter(|(bit, _)| held & 1 << bit == 0).map(|(_, name)| *name).collect()
+}
+
 /// Fails early, with an explanation, if privileges are missing that the kernel would require later.
 fn check_privilege() -> Result<(), Failure> {
-    let Some(held) = effective_capabilities() else { return Ok(()) };
-    let missing: Vec<&str> =
-        CAPABILITIES.iter().filter(|(bit, _)| held & 1 << bit == 0).map(|(_, name)| *name).collect();
+    let missing = missing_capabilities();
     if missing.is_empty() {
         return Ok(());
     }

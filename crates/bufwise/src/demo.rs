@@ -35,6 +35,9 @@ pub(crate) struct DemoArgs {
 
 impl DemoArgs {
     pub(crate) fn run(self) -> Outcome {
+        if self.plot.as_deref().is_some_and(output::is_stdout) {
+            return Err(Failure::usage("--plot needs a file: standard output gets the table"));
+        }
         let plan = if self.quick { Plan::quick() } else { Plan::whole() };
         for file in self.json.iter().chain(&self.plot) {
             output::check_writable(file)?;

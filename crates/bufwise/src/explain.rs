@@ -10,6 +10,7 @@ mod explanation;
 mod sentences;
 mod watch;
 
+use std::collections::HashMap;
 use std::fmt::Write;
 use std::path::PathBuf;
 
@@ -100,8 +101,9 @@ pub(crate) fn report(address: Pattern, asked: &AskedDaemon) -> Result<Report, Fa
         notes.push(shortage(memory));
     }
     let ends = Ends::of(&connections);
+    let known: HashMap<u64, &ConnectionView> = known.iter().map(|one| (one.cookie, one)).collect();
     let explained = |watched: Watched| {
-        let known = known.iter().find(|one| one.cookie == watched.view.cookie);
+        let known = known.get(&watched.view.cookie).copied();
         let other = ends.other(&watched.view).cloned();
         Explanation::new(watched, known, other, short.is_some())
     };

@@ -3,6 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
@@ -31,7 +32,8 @@ The path is relative to the login directory; ftp://HOST//PATH is absolute.
 Passwords come from BUFWISE_PASSWORD, from ~/.netrc (or --netrc), or from a prompt, never from the command line. BUFWISE_USER \
 names the user if the address does not; without any the user is anonymous.
 
--r leaves out links and names that are not plain file names, and reports them.
+-r leaves out links and names that are not plain file names, and reports them. If the server refuses to list a directory, the rest \
+is fetched, and the exit status is 1.
 
 Where the kernel has Landlock (Linux 5.13), get can write only below the directory of FILE and into the file of --json; it \
 restricts itself before it connects.")]
@@ -72,6 +74,9 @@ impl GetArgs {
         let name = name.ok_or_else(|| Failure::usage(format!("{url} names a directory: add -r")))?;
         let path = match &self.output {
             Some(directory) if directory.is_dir() => directory.join(name),
+            Some(path) if path.as_os_str().as_bytes().ends_with(b"/") => {
+                return Err(Failure::usage(format!("{} is no directory: make it first", path.display())));
+            }
             Some(path) => path.clone(),
             None => PathBuf::from(name),
         };
@@ -94,6 +99,7 @@ impl GetArgs {
         // Standard output is open already: confinement does not concern it.
         let (path, target) = if to_stdout { (Path::new("/dev/stdout"), None) } else { (path, Some(path)) };
         let mut command = Command::prepare(Way::Get, url, options, target)?;
+        command.keeps_no_part();
         let opened = if to_stdout {
             command.say_nothing_on_stdout();
             // Duplicated instead of opened again: that would begin at the start of a file, and fail for a socket.
@@ -108,6 +114,9 @@ impl GetArgs {
     }
 
     fn tree(self, url: &Url) -> Outcome {
+        if self.output.as_deref().is_some_and(is_stdout) {
+            return Err(Failure::usage("standard output cannot get a directory: name one with -o"));
+        }
         let named = self.output.or_else(|| url.file_name().map(PathBuf::from));
         let root = follow(&named.unwrap_or_else(|| PathBuf::from(".")))?;
         // The nearest existing ancestor, in which the directory will be made. The last ancestor of a relative path is
@@ -125,11 +134,14 @@ impl GetArgs {
             tree.skipped.iter().map(|one| format!("{}: {}", one.name, one.reason)),
             tree.skipped_count,
         );
+        for one in tree.refused {
+            command.not_made(&one.remote, &root.join(&one.path), one.error);
+        }
         for item in &tree.clashing {
             let path = root.join(&item.path);
             command.not_made(&item.remote, &path, LocalError::Reserved { path: path.clone() }.into());
         }
-        let total = tree.files.iter().map(|item| item.size.unwrap_or(0)).sum();
+        let total = tree.files.iter().filter_map(|item| item.size).fold(0, u64::saturating_add);
         command.many(worker, &tree.files, total, |worker, item, watch| {
             let local = root.join(&item.path);
             let got = folder.target(&item.path).map_err(Into::into);

@@ -221,10 +221,10 @@ pub(crate) mod tests {
             limited_by: Some(Cause::Reader),
             ..connection_view()
         };
-        let kept = |view, cgroup: &str, queueing_delay_s, repeated| Kept {
+        let kept = |view, cgroup: &str, queueing_delay_s, retransmitted| Kept {
             view: ConnectionView { cgroup: Some(cgroup.to_owned()), ..view },
             queueing_delay_s,
-            repeated,
+            retransmitted,
         };
         let sums = |name: &str, connections, send_bps, receive_bps, limited_by| Sums {
             name: name.to_owned(),
@@ -233,7 +233,7 @@ pub(crate) mod tests {
             receive_bps,
             held_bytes: if send_bps > 0 { 100_000 } else { 0 },
             allowed_bytes: 4_100_000 * connections.min(2),
-            repeated: if send_bps > 0 { 17 } else { 0 },
+            retransmitted: if send_bps > 0 { 17 } else { 0 },
             srtt_s: (send_bps > 0).then_some(0.050),
             min_rtt_s: (send_bps > 0).then_some(0.040),
             limited_by: Some(limited_by),

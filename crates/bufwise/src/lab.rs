@@ -209,7 +209,8 @@ impl CheckArgs {
         if let Some(json) = &self.json {
             output::check_writable(json)?;
         }
-        let report = bufwise_lab::check::run(self.quick, |line| output::note(&format!("{line}\n")))?;
+        let report = bufwise_lab::check::run(self.quick, |line| output::note(&format!("{line}\n")))
+            .map_err(|error| Failure::new(error.exit_status(), error))?;
         if let Some(json) = &self.json {
             output::json(json, &report)?;
         }

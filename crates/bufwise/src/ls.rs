@@ -74,8 +74,8 @@ pub(crate) struct LsArgs {
     /// Show a line with sums for each process, peer or other group of connections; JSON has them as `groups`, in addition
     #[arg(long, value_name = "BY", value_enum)]
     pub(crate) group: Option<Grouping>,
-    /// Show the daemon's memory instead: held, reserved and allowed, by group, process and cgroup, and why it is short; JSON has
-    /// it as `budget`, in addition
+    /// Show the daemon's memory instead, whatever the filter: held, reserved and allowed, by group, process and cgroup, and why it
+    /// is short; JSON has it as `budget`, in addition
     #[arg(long, conflicts_with = "group")]
     pub(crate) budget: bool,
     /// Write all connections as JSON, into this file; - or none for standard output
@@ -170,17 +170,19 @@ impl AskedDaemon {
     /// Asks the daemon; a note in `listing` says why it does not answer. `None` if it does not, or if there is none.
     pub(crate) fn known(&self, listing: &mut Listing) -> Result<Option<Known>> {
         let Some(socket) = self.daemon() else { return Ok(None) };
-        match control::ask(&socket, &Request::List) {
-            Ok(Some(Reply::List(known))) => Ok(Some(Known::new(*known, listing))),
-            Ok(Some(Reply::Error(error))) => bail!("the daemon could not list its connections: {error}"),
-            Ok(Some(_)) => bail!("the daemon's answer is not a list"),
-            Ok(None) if self.socket.is_some() => bail!("there is no daemon at {}", socket.display()),
-            Ok(None) => Ok(None),
-            Err(error) => {
-                listing.notes.push(format!("{WITHOUT_DAEMON}: {}", bufwise_host::in_words(&error)));
-                Ok(None)
+        let why = match control::ask(&socket, &Request::List) {
+            Ok(Some(Reply::List(known))) => return Ok(Some(Known::new(*known, listing))),
+            Ok(Some(Reply::Error(error))) if self.socket.is_some() => {
+                bail!("the daemon could not list its connections: {error}")
             }
-        }
+            Ok(Some(Reply::Error(error))) => error,
+            Ok(Some(_)) => "its answer is not a list".to_owned(),
+            Ok(None) if self.socket.is_some() => bail!("there is no daemon at {}", socket.display()),
+            Ok(None) => return Ok(None),
+            Err(error) => bufwise_host::in_words(&error),
+        };
+        listing.notes.push(format!("{WITHOUT_DAEMON}: {why}"));
+        Ok(None)
     }
 }
 
@@ -431,12 +433,12 @@ pub(crate) mod tests {
     #[test]
     fn a_sender_at_its_roof_is_limited_by_it_and_not_by_a_window() {
         let fit = Fit {
-            phase: FitPhase::Following,
+            phase: FitPhase::Follow,
             reason: None,
             roof_bps: Some(9_000_000),
             capacity_bps: None,
             descents: 0,
-            left_alone: 0,
+            opened: 0,
         };
         let tuned = |rate_bound_bps| Some(Tuned { rate_bound_bps, fit: Some(fit), ..Tuned::default() });
         let held = ConnectionView {

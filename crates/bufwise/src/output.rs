@@ -11,20 +11,30 @@ use serde::Serialize;
 
 use crate::exit::Failure;
 
+/// Usual mount point of cgroups.
+const CGROUPS: &str = "/sys/fs/cgroup";
+
 /// Whether `--json` names standard output.
 pub(crate) fn is_stdout(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-/// Fails if the file for `--json` is a word by which a list is filtered (`is_filter`), as in `--json send-buffer`: the
-/// flag takes the word behind it. To be called where the list has no filter.
+/// Fails if the file for `--json` is a cgroup's path or another word by which a list is filtered (`is_filter`), as in `--json
+/// send-buffer`: the flag takes the word behind it. To be called where the list has no filter. `--json=WORD` names a file.
 pub(crate) fn check_no_filter(path: &Path, is_filter: impl Fn(&str) -> bool) -> Result<(), Failure> {
-    match path.to_str() {
-        Some(word) if is_filter(word) => Err(Failure::usage(format!(
-            "--json would write a file named {word}: write the filter before --json, or ./{word} for the file"
-        ))),
-        _ => Ok(()),
+    let Some(word) = path.to_str().filter(|word| is_filter(word) || is_cgroup(word)) else { return Ok(()) };
+    let file = format!("--json={word}");
+    if std::env::args_os().any(|argument| argument == *file) {
+        return Ok(());
     }
+    Err(Failure::usage(format!(
+        "--json would write a file named {word}: write the filter before --json, or {file} for the file"
+    )))
+}
+
+/// Whether a word is the path of a cgroup, as in `/proc/PID/cgroup`.
+fn is_cgroup(word: &str) -> bool {
+    word.strip_prefix('/').is_some_and(|path| Path::new(CGROUPS).join(path).is_dir())
 }
 
 /// Fails early when the file for `--json` cannot be written, before minutes are spent on its content.
@@ -98,6 +108,15 @@ pub(crate) fn line(text: &str) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_path_of_a_cgroup_is_told_from_that_of_a_file() {
+        if !Path::new(CGROUPS).is_dir() {
+            return bufwise_trial::skip("no cgroups are mounted");
+        }
+        assert!(is_cgroup("/"));
+        assert!(!is_cgroup("/no-such-cgroup/list.json") && !is_cgroup("./list.json") && !is_cgroup(""));
+    }
 
     #[test]
     fn notes_have_lines_and_do_nothing_else_to_a_terminal() {

@@ -146,7 +146,7 @@ impl Rounds {
         }
     }
 
-    /// A measurement that included it began then, and occupied the path for `load`.
+    /// Notes that a measurement that included it began then, and occupied the path for `load`.
     fn included(&mut self, began: Instant, load: Duration) {
         self.due = began + load * ONE_IN;
     }

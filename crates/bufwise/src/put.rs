@@ -114,7 +114,7 @@ impl PutArgs {
     }
 }
 
-/// Opens a file to be read. A pipe that nobody writes to does not make it wait.
+/// Opens a file to be read. It does not wait for a pipe that has no writer.
 fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path)
 }

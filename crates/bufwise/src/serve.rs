@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use bufwise_ftp::server::{
-    Admission, BufferCaps, Config, DataConfig, Door, Event, Limits, ReceiveCaps, ServeError, Server, Stop,
-    Times, TuningConfig,
+    Admission, AdmissionHandle, BufferCaps, Config, DataConfig, Event, Limits, ReceiveCaps, ServeError,
+    Server, Stop, Times, TuningConfig,
 };
 use bufwise_host::notify::Notify;
 use bufwise_host::signals::{Request, Signals};
@@ -25,11 +25,12 @@ use bufwise_policy::PolicyKind;
 use bufwise_units::{Bytes, Micros, ParseError, Rate};
 use clap::Args;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, Signal};
 
 use crate::confine::{Confined, Confinement, filter_calls};
 use crate::exit::{Failure, Outcome};
 use crate::output;
-use crate::transfer::without_engine;
+use crate::transfer::{some_rate, without_engine};
 use admit::{Sources, TlsArgs};
 use log::Log;
 use people::People;
@@ -168,6 +169,8 @@ impl ServeArgs {
         let records = self.json.as_deref().map(Records::open).transpose()?;
         // Before any client can connect, so that a signal always ends the server in order.
         let signals = Signals::watch()?;
+        // A file beyond the largest size (RLIMIT_FSIZE) fails its upload, instead of ending the server.
+        SigSet::from(Signal::SIGXFSZ).thread_block().context("cannot block a signal")?;
         let notify = Notify::from_environment()?;
         let run_as = self.run_as.as_deref().map(privilege::find).transpose()?;
         let (config, sources) = self.config()?;
@@ -188,8 +191,14 @@ impl ServeArgs {
         // calls.
         let (confined, filtered) = (rules.and_then(Confinement::begin), filter_calls());
         let place = format!("listening on {}, {}", server.address(), directory.display());
-        let watch =
-            Watch { stop: server.stop(), door: server.door(), sources, place, notify, log: Arc::clone(&log) };
+        let watch = Watch {
+            stop: server.stop(),
+            admission: server.admission(),
+            sources,
+            place,
+            notify,
+            log: Arc::clone(&log),
+        };
         let watcher = watch.begin(signals, confined, filtered)?;
         server.run().context("the server cannot go on")?;
         // The watcher has told the server to stop, so it has ended as well.
@@ -267,7 +276,8 @@ fn bind(config: Config, log: &Arc<Log>, records: Option<Records>) -> Result<Serv
         if let (Event::Transfer(transfer), Some(records)) = (event, &records)
             && let Err(error) = records.write(transfer)
         {
-            log.warn(bufwise_host::in_words(error.as_ref()));
+            // Guests may cause any number of these.
+            log.event(&Event::Trouble { what: bufwise_host::in_words(error.as_ref()) });
         }
     });
     let has_ipv6 = || std::net::UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).is_ok();
@@ -291,7 +301,7 @@ fn bind(config: Config, log: &Arc<Log>, records: Option<Records>) -> Result<Serv
 /// The parts of the server on which signals act.
 struct Watch {
     stop: Stop,
-    door: Door,
+    admission: AdmissionHandle,
     sources: Sources,
     /// The part of the status text that a reload does not change.
     place: String,
@@ -343,7 +353,7 @@ impl Watch {
         match self.sources.again() {
             Ok(admission) => {
                 let about = admit::about(&admission);
-                self.door.admit(admission);
+                self.admission.replace(admission);
                 self.log.info(format_args!("reloaded: {about}"));
             }
             Err(error) => {
@@ -354,7 +364,7 @@ impl Watch {
     }
 
     fn status(&self) -> String {
-        format!("{}: {}", self.place, admit::about(&self.door.now()))
+        format!("{}: {}", self.place, admit::about(&self.admission.now()))
     }
 }
 
@@ -373,12 +383,12 @@ fn listen_address(text: &str) -> Result<SocketAddr, String> {
     }
 }
 
-/// `--buffer-memory`, `--receive-memory`: a user's quarter holds at least one transfer.
+/// Parses `--buffer-memory` and `--receive-memory`: a user's quarter must hold at least one transfer.
 fn memory_of_all(text: &str) -> Result<Bytes, String> {
     at_least(LEAST_MEMORY, text, "is too small: a user's quarter must hold 128 KiB; write at least 512KiB")
 }
 
-/// `--max-buffer`: what the server would refuse as a buffer.
+/// Parses `--max-buffer`; refuses less than the server accepts as a buffer.
 fn buffer_size(text: &str) -> Result<Bytes, String> {
     at_least(LEAST_BUFFER, text, "cannot hold two segments: at least 4KiB")
 }
@@ -386,15 +396,6 @@ fn buffer_size(text: &str) -> Result<Bytes, String> {
 fn at_least(least: Bytes, text: &str, reason: &str) -> Result<Bytes, String> {
     let size: Bytes = text.parse().map_err(|error: ParseError| error.to_string())?;
     if size < least { Err(format!("{} {reason}", size.readable())) } else { Ok(size) }
-}
-
-fn some_rate(text: &str) -> Result<Rate, String> {
-    let rate: Rate = text.parse().map_err(|error: ParseError| error.to_string())?;
-    if rate == Rate(0) {
-        Err("nothing moves at a rate of 0: leave it out for no limit".to_owned())
-    } else {
-        Ok(rate)
-    }
 }
 
 fn some_sessions(text: &str) -> Result<usize, String> {

@@ -39,7 +39,7 @@ pub(crate) fn shortened(text: &str, columns: usize) -> String {
 }
 
 /// Returns the lines of `text`, each broken at its blanks where it is wider than `columns`; a word that is wider is broken
-/// anywhere. What continues a line is indented as the line is.
+/// anywhere. Continuation lines are indented as the first line is.
 pub(crate) fn wrapped(text: &str, columns: usize) -> Vec<String> {
     text.lines().flat_map(|line| wrapped_line(line.trim_end(), columns)).collect()
 }

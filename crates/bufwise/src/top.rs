@@ -44,8 +44,8 @@ pub(crate) struct TopArgs {
     /// Print one table, as ls does, and end; --json writes one document and ends
     #[arg(long)]
     once: bool,
-    /// Time between two samples, 1s to 60s; default 1s, and more where samples of many connections would take more than 1% of a
-    /// processor
+    /// Time between two samples, 1s to 60s, without effect on --once and --json; default 1s, and more where samples of many
+    /// connections would take more than 1% of a processor
     #[arg(long, value_name = "TIME", value_parser = interval)]
     interval: Option<Micros>,
 }

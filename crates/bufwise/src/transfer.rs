@@ -28,7 +28,7 @@ use crate::exit::{Failure, Outcome};
 use crate::output;
 use crate::run::Treated;
 
-pub(crate) use self::options::{Options, policy, without_engine};
+pub(crate) use self::options::{Options, policy, some_rate, without_engine};
 pub(crate) use self::report::{Shares, shares};
 
 /// Number of skipped entries that are named on standard error and in the report; the others are only counted.
@@ -164,6 +164,11 @@ impl Command {
         self.quiet = true;
     }
 
+    /// Notes that the target, a pipe or a device, keeps no part of the file.
+    pub(crate) fn keeps_no_part(&mut self) {
+        self.report.keeps_part = false;
+    }
+
     /// Notes the entries of a tree that are skipped: `count` in all, the first of them named.
     pub(crate) fn left_out(&mut self, named: impl Iterator<Item = String>, count: usize) {
         for line in named.take(LEFT_OUT_SHOWN) {
@@ -275,20 +280,23 @@ fn confine(target: Option<&Path>, json: Option<&Path>) {
     let _may_lack = begin();
 }
 
-/// Returns a handle that SIGINT and SIGTERM cancel, which ends the transfer in order; a second signal ends the program.
+/// Returns a handle that SIGINT and SIGTERM cancel, which ends the transfer in order; a second signal ends the program. Signals
+/// that this process was started to ignore, as SIGINT by `&` in a script, stay ignored.
 fn cancel_on_signal() -> anyhow::Result<Cancel> {
     use std::io::Read;
     use std::os::unix::net::UnixStream;
     use std::sync::Arc;
     use std::sync::atomic::AtomicBool;
 
+    use bufwise_socket::signals::Ignored;
     use signal_hook::consts::{SIGINT, SIGTERM};
 
     let what = "cannot watch for signals";
     let cancel = Cancel::new().context(what)?;
     let (mut wake, waker) = UnixStream::pair().context(what)?;
     let again = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
+    let ignored = Ignored::by_this_process();
+    for signal in [SIGINT, SIGTERM].into_iter().filter(|signal| !ignored.has(*signal)) {
         // The handlers run in this order, so the first signal finds the flag unset.
         signal_hook::flag::register_conditional_default(signal, Arc::clone(&again)).context(what)?;
         signal_hook::flag::register(signal, Arc::clone(&again)).context(what)?;
@@ -296,7 +304,7 @@ fn cancel_on_signal() -> anyhow::Result<Cancel> {
     }
     let told = cancel.clone();
     let watch = move || {
-        if wake.read(&mut [0]).is_ok() {
+        if wake.read(&mut [0]).is_ok_and(|count| count > 0) {
             told.cancel();
         }
     };

@@ -44,7 +44,7 @@ pub use outcome::Outcome;
 pub use pool::in_parallel;
 pub use session::ClientSession;
 pub use settings::Settings;
-pub use tree::{Item, Skipped, Tree};
+pub use tree::{Item, Refusal, Skipped, Tree};
 pub use url::{Scheme, Url, UrlError};
 pub use verify::Checked;
 pub use worker::Worker;

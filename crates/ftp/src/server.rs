@@ -6,9 +6,9 @@
 //!                        Slots: how many      ├── session ...
 //!                                             └── session ...
 //! ```
-//! [`Config`] names the directory, the users and the limits, [`Door`] changes users and certificate while the server runs;
-//! [`users`] are the accounts, an [`Event`] is a line for the log. Threads and poll: sessions are few, and each mostly
-//! sleeps.
+//! [`Config`] names the directory, the users and the limits, [`AdmissionHandle`] changes users and certificate while the
+//! server runs; [`users`] are the accounts, an [`Event`] is a line for the log. Threads and poll: sessions are few, and
+//! each mostly sleeps.
 //!
 //! Properties kept: no path leads outside the directory; a final name never stands for an incomplete file; the memory
 //! and time spent on a client are bounded, whatever it sends or does not send.
@@ -39,12 +39,12 @@ mod upload;
 pub mod users;
 mod work;
 
-pub use admission::{Admission, Door};
+pub use admission::{Admission, AdmissionHandle};
 pub use budget::ReceiveCaps;
 pub use config::{Config, DataConfig, Limits, ServeError, Times, TlsConfig, TuningConfig};
 pub use event::{Direction, Event, Observer, Transfer};
 pub use limits::BufferCaps;
 pub use listener::Server;
-pub use passwords::Crowded;
+pub use passwords::TooManyLogins;
 pub use shared::Stop;
 pub use users::{Rights, User, Users};

@@ -4,8 +4,8 @@
 //! into valid values, within bounded memory, or into an error.
 //! Sources: RFC 959 (commands, replies), RFC 854 (telnet), RFC 2389 (FEAT, OPTS), RFC 2428 (EPSV, EPRT),
 //! RFC 3659 (MLST, MDTM, SIZE, REST), RFC 4217 (TLS), and what programs in the field do.
-//! Keeps: no bytes make a parser panic; an encoded value decodes to the same value; a line break inside an argument is
-//! never sent; results do not depend on where the bytes of a stream are cut.
+//! Properties kept: no bytes make a parser panic; an encoded value decodes to the same value; a line break inside an
+//! argument is never sent; results do not depend on where the bytes of a stream are cut.
 //!
 //! [`lines`] splits a stream, [`command`] and [`reply`] are the two directions, [`feat`] is a server's features,
 //! [`address`] the addresses of data connections, [`listing`] directories, [`question`] sums of files, [`dialect`] the

@@ -19,7 +19,7 @@ pub enum Error {
     System {
         /// The operation and its object: `cannot read /proc`.
         operation: String,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
     /// The size of the host's memory cannot be read; the default budget is a part of it.
@@ -82,7 +82,7 @@ pub enum ConfigError {
     Read {
         /// Path of the file.
         path: PathBuf,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
     /// The file has invalid content.

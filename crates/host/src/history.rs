@@ -79,7 +79,8 @@ pub struct Kept {
     /// Time that segments spent in a queue, seconds, if there is evidence of a queue ([`crate::judge::Queue`]).
     pub queueing_delay_s: Option<f64>,
     /// Segments retransmitted since the previous moment.
-    pub repeated: u64,
+    #[serde(rename = "repeated")]
+    pub retransmitted: u64,
 }
 
 /// The requested part of the history.
@@ -123,7 +124,7 @@ impl Query {
 pub struct History {
     /// Time of the oldest moment, in seconds since 1970; `null` if there is none.
     pub oldest_s: Option<u64>,
-    /// Time of the newest moment.
+    /// Time of the newest moment, in seconds since 1970; `null` if there is none.
     pub newest_s: Option<u64>,
     /// The requested moments, in order of time.
     pub moments: Vec<Moment>,
@@ -238,7 +239,7 @@ pub(crate) mod tests {
             segments_out: scattered(number, 12),
             ..VIEW.get_or_init(connection_view).clone()
         };
-        let kept = |number| Kept { view: view(number), queueing_delay_s: Some(0.047), repeated: 17 };
+        let kept = |number| Kept { view: view(number), queueing_delay_s: Some(0.047), retransmitted: 17 };
         let sums = |kind, most| -> Vec<Sums> {
             (0..most).map(|number| Sums { name: name(kind, number), ..Sums::default() }).collect()
         };

@@ -25,7 +25,7 @@ use bufwise_socket::info::TcpInfo;
 use bufwise_socket::limit::{Limit, SocketSample, limited_by};
 use serde::{Deserialize, Serialize};
 
-pub use advice::{Case, Roof, Sizer};
+pub use advice::{BufferOwner, Case, Roof};
 pub use bursts::Bursts;
 pub use limited::Limited;
 pub use outlook::{Effect, Outlook};

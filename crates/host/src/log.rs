@@ -12,7 +12,7 @@ use std::fmt::{self, Display};
 use std::io;
 use std::str::FromStr;
 
-use bufwise_units::Micros;
+use bufwise_units::{Micros, counted};
 use nix::sys::stat::fstat;
 use serde::Serialize;
 use tracing::field::{Field, Visit};
@@ -62,9 +62,9 @@ pub(crate) enum Kind {
     Refused,
     /// Work on the engines fails, or succeeds again.
     Engine,
-    /// The sending of metrics.
+    /// The sending of metrics fails, or succeeds again.
     Metrics,
-    /// The history's file.
+    /// The history's file cannot be used.
     History,
 }
 
@@ -180,7 +180,8 @@ impl Limiter {
         Some(match std::mem::take(&mut told.left_out) {
             0 => line,
             count => {
-                Line { text: format!("{} ({count} lines of this kind left out before)", line.text), ..line }
+                let lines = counted(count, "line");
+                Line { text: format!("{} ({lines} of this kind left out before)", line.text), ..line }
             }
         })
     }
@@ -197,7 +198,7 @@ impl Limiter {
         due.map(|(kind, told)| {
             told.at = now;
             let count = std::mem::take(&mut told.left_out);
-            Line::info(*kind, format_args!("left out, on {}: {count} lines", kind.about()))
+            Line::info(*kind, format_args!("left out, on {}: {}", kind.about(), counted(count, "line")))
         })
         .collect()
     }
@@ -372,7 +373,7 @@ mod tests {
                 "another kind",
                 "begin",
                 "end",
-                "left out, on adopted connections: 1 lines",
+                "left out, on adopted connections: 1 line",
             ]
         );
     }

@@ -111,7 +111,7 @@ pub struct Snapshot {
     /// Sums by cgroup, network namespace and peers' prefix; empty until rates are known.
     #[serde(default)]
     pub groups: Groups,
-    /// Events since the programs were loaded.
+    /// Events since the daemon's start.
     pub counts: Counts,
     /// Observations of single connections since the daemon's start.
     pub distributions: Distributions,
@@ -175,7 +175,7 @@ pub struct PartFigures {
     pub receive: Memory,
 }
 
-/// Events since the programs were loaded; a reload may reset them.
+/// Events since the daemon's start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// Number of times that a send buffer was set.
@@ -186,13 +186,13 @@ pub struct Counts {
     pub adopted: u64,
     /// Idle connections whose buffers were given back.
     pub given_back: u64,
-    /// Sizes that the kernel refused.
+    /// Number of sizes that the kernel refused to set.
     pub refused_sizes: u64,
-    /// Sweeps that the kernel refused.
+    /// Number of sweeps that the kernel refused.
     pub refused_sweeps: u64,
-    /// Maxima that could not be raised, read or put back.
+    /// Number of times that a maximum could not be raised, read or put back.
     pub refused_bounds: u64,
-    /// Reloads that failed.
+    /// Number of reloads that failed.
     pub failed_reloads: u64,
 }
 

@@ -66,7 +66,7 @@ impl Signals {
     }
 }
 
-/// Readable after a signal.
+/// The descriptor is readable after a signal.
 impl AsFd for Signals {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.pending.as_fd()

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bufwise_bpf::now;
 use bufwise_socket::diag::{Connection, Diag, States};
 use bufwise_socket::limit::SocketSample;
-use bufwise_units::Micros;
+use bufwise_units::{Micros, counted};
 
 use crate::cgroups::Cgroups;
 use crate::containers::Container;
@@ -77,7 +77,8 @@ impl Survey {
                     .to_owned(),
             );
         } else if closed > 0 {
-            survey.notes.push(format!("{closed} network namespaces could not be entered"));
+            let namespaces = counted(closed, "network namespace");
+            survey.notes.push(format!("{namespaces} could not be entered"));
         }
         Ok(survey)
     }

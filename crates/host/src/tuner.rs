@@ -19,7 +19,7 @@ use bufwise_bpf::{
 };
 use bufwise_socket::diag::Connection;
 use bufwise_socket::options::{self, OptionError};
-use bufwise_units::{Bytes, Micros};
+use bufwise_units::{Bytes, Micros, counted};
 
 use crate::error::Result;
 use crate::netns;
@@ -56,8 +56,10 @@ pub fn shortage<'a>(writers: impl Iterator<Item = &'a FlowState>, budget: Bytes)
     let is_small = largest <= Bytes(at_once::LEAST);
     let remedy = if is_small { "" } else { ", or let them fill less at once with --gso-max-size 4KiB" };
     (least > budget).then(|| {
+        let (are, each) = if count == 1 { ("is", "") } else { ("are", "each ") };
+        let connections = counted(count, "connection");
         format!(
-            "{count} connections are sending, and each may hold an initial window and the buffer that its writer fills, \
+            "{connections} {are} sending, and {each}may hold an initial window and the buffer that its writer fills, \
              whatever its limit: {} in all, more than the memory of {}; raise --memory to at least {}KiB{remedy}",
             least.readable(),
             budget.readable(),
@@ -79,14 +81,14 @@ pub fn kept_for(plan: &Plan, bounds_devices: bool) -> Option<String> {
     };
     let (budget, kept) = (plan.budget.readable(), plan.budget.0 / each.0);
     plan.at_once.filter(|size| *size < at_once::NEEDLESS || kept < plan::WRITERS)?;
-    let each = each.0 >> 10;
+    let (each, kept) = (each.0 >> 10, counted(kept, "busy connection"));
     Some(if bounds_devices {
         format!(
-            "the memory of {budget} is kept for up to {kept} busy connections, {each}KiB for each, the least that one may hold"
+            "the memory of {budget} is kept for up to {kept}, {each}KiB for each, the least that one may hold"
         )
     } else {
         format!(
-            "more than {kept} busy connections may exceed the memory of {budget}, because each fills up to {}KiB at once, and \
+            "more than {kept} may exceed the memory of {budget}, because each fills up to {}KiB at once, and \
              bufwise does not bound network devices that other programs use, too: give --memory {each}KiB for each \
              connection, or bound the devices for all programs with --gso-max-size 4KiB",
             at_once::NEEDLESS >> 10,
@@ -117,7 +119,7 @@ impl RunEngine {
 pub(crate) trait TakesBounds {
     fn order(&mut self, orders: &[(u64, Order)]) -> Result<(), EngineError>;
     fn forget(&mut self, cookie: u64);
-    fn beat(&mut self, shares: Shares) -> Result<(), EngineError>;
+    fn heartbeat(&mut self, shares: Shares) -> Result<(), EngineError>;
 }
 
 impl TakesBounds for Engine {
@@ -129,8 +131,8 @@ impl TakesBounds for Engine {
         Self::forget(self, cookie);
     }
 
-    fn beat(&mut self, shares: Shares) -> Result<(), EngineError> {
-        Self::beat(self, shares)
+    fn heartbeat(&mut self, shares: Shares) -> Result<(), EngineError> {
+        Self::heartbeat(self, shares)
     }
 }
 
@@ -152,11 +154,11 @@ impl TakesBounds for RunEngine {
         }
     }
 
-    fn beat(&mut self, shares: Shares) -> Result<(), EngineError> {
+    fn heartbeat(&mut self, shares: Shares) -> Result<(), EngineError> {
         match self {
-            Self::Kernel(engine) => engine.beat(shares),
+            Self::Kernel(engine) => engine.heartbeat(shares),
             Self::User(engine) => {
-                engine.beat(shares);
+                engine.set_shares(shares);
                 Ok(())
             }
         }
@@ -177,7 +179,7 @@ impl Tuner {
     pub fn new(plan: &Plan, mut engine: RunEngine) -> Result<Self> {
         let books = Books::new(plan);
         // The first connections may come before the first sample.
-        engine.beat(books.shares())?;
+        engine.heartbeat(books.shares())?;
         Ok(Self { engine, books })
     }
 
@@ -238,13 +240,13 @@ impl Tuner {
     }
 
     /// Does the due work of an engine in user space.
-    pub fn tend(&mut self) {
+    pub fn poll(&mut self) {
         if let RunEngine::User(engine) = &mut self.engine {
-            engine.tend();
+            engine.poll();
         }
     }
 
-    /// Returns the time at which [`Tuner::tend`] is due next; `None`: never.
+    /// Returns the time at which [`Tuner::poll`] is due next; `None`: never.
     #[must_use]
     pub fn next_at(&self) -> Option<Micros> {
         match &self.engine {
@@ -319,7 +321,7 @@ pub(crate) fn tell(
     // the order, but closed connections would be counted again.
     let ordered = engine.order(&orders);
     forget.iter().for_each(|cookie| engine.forget(*cookie));
-    engine.beat(shares).and(ordered)
+    engine.heartbeat(shares).and(ordered)
 }
 
 /// Grants the requests of the engine's side, on the sockets that `find` returns for their cookies; returns the
@@ -413,8 +415,11 @@ pub(crate) mod tests {
         // An initial window of 20 KiB and a buffer of 64 for each.
         assert_eq!(short(12, 65_536, "1MiB"), None);
         let text = short(13, 65_536, "1MiB").unwrap();
-        assert!(text.starts_with("13 connections") && text.contains("to at least 1092KiB, or let"), "{text}");
+        assert!(text.starts_with("13 connections are sending, and each may hold"), "{text}");
+        assert!(text.contains("to at least 1092KiB, or let"), "{text}");
         assert_eq!(short(13, 65_536, "1092KiB"), None);
+        let text = short(1, 65_536, "64KiB").unwrap();
+        assert!(text.starts_with("1 connection is sending, and may hold an initial window"), "{text}");
         assert_eq!(short(42, 4_096, "1MiB"), None);
         let text = short(43, 4_096, "1MiB").unwrap();
         assert!(text.ends_with("to at least 1032KiB"), "nothing smaller can be filled at once: {text}");

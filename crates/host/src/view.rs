@@ -103,17 +103,17 @@ pub struct ConnectionView {
     pub cwnd_bytes: u64,
     /// Bandwidth-delay product, payload bytes: delivery rate (receiving: goodput) times the smallest round-trip time.
     pub bdp_bytes: Option<u64>,
-    /// Limit of the send buffer (memory).
+    /// Limit of the send buffer, bytes of memory.
     pub send_buffer_bytes: u64,
-    /// Content of the send queue (memory).
+    /// Content of the send queue, bytes of memory.
     pub send_queued_bytes: u64,
-    /// Limit of the receive buffer (memory).
+    /// Limit of the receive buffer, bytes of memory.
     pub receive_buffer_bytes: u64,
-    /// Content of the receive queue (memory).
+    /// Content of the receive queue, bytes of memory.
     pub receive_queued_bytes: u64,
-    /// Window offered to the peer (payload).
+    /// Window offered to the peer, payload bytes.
     pub receive_window_bytes: u64,
-    /// Window that the peer offers (payload).
+    /// Window that the peer offers, payload bytes.
     pub send_window_bytes: u64,
     /// Segments with data sent, retransmissions included.
     pub segments_out: u64,
@@ -123,9 +123,9 @@ pub struct ConnectionView {
     pub limited_by: Option<Cause>,
     /// Shares of the time by cause, if the connection was watched for longer.
     pub limited: Option<Limited>,
-    /// Memory that the send buffer needs for the present rate; see the head of this file.
+    /// Bytes of memory that the send buffer needs for the present rate; see the head of this file.
     pub send_need_bytes: u64,
-    /// Memory that the receive buffer needs for the present rate.
+    /// Bytes of memory that the receive buffer needs for the present rate.
     pub receive_need_bytes: u64,
     /// Memory that both limits allow beyond need, bytes.
     pub waste_bytes: u64,
@@ -201,8 +201,8 @@ impl ConnectionView {
             receive_queued_bytes: mem.rmem_alloc.into(),
             receive_window_bytes: info.rcv_wnd.into(),
             send_window_bytes: info.snd_wnd.into(),
-            segments_out: info.data_segs_out.into(),
-            retransmits: info.total_retrans.into(),
+            segments_out: info.segments_out(),
+            retransmits: info.segments_retransmitted(),
             limited_by,
             limited: None,
             send_need_bytes: need.send,

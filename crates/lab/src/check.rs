@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::commands::{ClientOutput, CommandError, Programs};
+use crate::experiments::StopSignal;
 use crate::host::HostError;
 use crate::path::{self, PathError};
 use crate::pump::PumpError;
@@ -175,8 +176,11 @@ impl CheckReport {
 /// Runs the check; `progress` gets a line before each run.
 ///
 /// # Errors
-/// [`CheckError`] when a run could not be made at all. A value out of range is a row that fails, not an error.
+/// [`CheckError`] when a run could not be made at all, or a signal asks to stop. A value out of range is a row that fails, not an
+/// error.
 pub fn run(quick: bool, mut progress: impl FnMut(&str)) -> Result<CheckReport, CheckError> {
+    // A run of iperf3 leaves signals ignored; without this, those that come between two such runs would be lost.
+    let stop = StopSignal::watch().map_err(|source| PathError::from(CommandError::Signals(source)))?;
     let mut rows = Vec::new();
     let times = if quick { (2, 3) } else { (3, 6) };
     for rate in RATES_MBIT {
@@ -188,12 +192,14 @@ pub fn run(quick: bool, mut progress: impl FnMut(&str)) -> Result<CheckReport, C
             let spec = spec(rate, rtt);
             rows.extend(goodput_rows(&spec, rate, rtt, times)?);
             rows.extend(round_trip_rows(&spec, rate, rtt)?);
+            stop.continues()?;
         }
     }
     progress("no limit");
     rows.push(unlimited_row()?);
     progress("a burst into a full queue");
     rows.extend(burst_rows()?);
+    stop.continues()?;
     Ok(CheckReport::new(rows))
 }
 

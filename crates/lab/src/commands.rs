@@ -123,11 +123,11 @@ pub struct Programs {
 /// Where the standard output of the first path's client goes; it is also kept for the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientOutput {
-    /// To standard output.
+    /// It goes to standard output.
     Stdout,
-    /// To standard error, because standard output is used for the report.
+    /// It goes to standard error, because standard output is used for the report.
     Stderr,
-    /// Nowhere else.
+    /// It is only kept for the report.
     Kept,
 }
 

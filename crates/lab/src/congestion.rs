@@ -42,7 +42,7 @@ pub enum CongestionError {
     NotAllowed {
         /// The congestion control that was requested.
         name: String,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The host is gone.
@@ -122,9 +122,7 @@ impl<'a> Journal<'a> {
             let file =
                 File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
             file.lock()?;
-            let own = file.metadata()?.ino();
-            // Else the former holder has removed the file.
-            if fs::metadata(path).is_ok_and(|found| found.ino() == own) {
+            if is_at(&file, path)? {
                 let journal = Self { path, allowed, file };
                 journal.write_back()?;
                 return Ok(journal);
@@ -140,7 +138,7 @@ impl<'a> Journal<'a> {
             other => other?,
         };
         match file.try_lock() {
-            Ok(()) => Ok(Some(Self { path, allowed, file })),
+            Ok(()) => Ok(is_at(&file, path)?.then_some(Self { path, allowed, file })),
             Err(TryLockError::WouldBlock) => Ok(None),
             Err(TryLockError::Error(error)) => Err(error),
         }
@@ -172,6 +170,12 @@ impl<'a> Journal<'a> {
         fs::remove_file(self.path)?;
         Ok(restored)
     }
+}
+
+/// Whether the locked `file` is still the one at `path`; else its former holder has removed it, and another may hold a new one.
+fn is_at(file: &File, path: &Path) -> io::Result<bool> {
+    let own = file.metadata()?.ino();
+    Ok(fs::metadata(path).is_ok_and(|found| found.ino() == own))
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ impl Display for Field<'_> {
 /// quantity of the experiments, empty where a run lacks it. `run` counts from 1; `valid` is `true` or `false`.
 ///
 /// # Errors
-/// None: writing to a string does not fail.
+/// Never: writing to a string does not fail.
 pub fn runs(results: &[ExperimentResult]) -> Result<String, fmt::Error> {
     let mut quantities: Vec<Quantity> = results.iter().flat_map(|result| result.quantities.clone()).collect();
     quantities.sort_unstable();
@@ -81,7 +81,7 @@ fn column(quantity: Quantity) -> String {
 /// measured connection.
 ///
 /// # Errors
-/// None: writing to a string does not fail.
+/// Never: writing to a string does not fail.
 pub fn over_time(results: &[ExperimentResult]) -> Result<String, fmt::Error> {
     let mut text = String::from("experiment,case,method,run,t_s");
     Track::ALL.iter().try_for_each(|track| write!(text, ",{}", written(track)))?;
@@ -112,7 +112,7 @@ pub fn over_time(results: &[ExperimentResult]) -> Result<String, fmt::Error> {
 /// without a unit in their name get one. `t_s` counts from the start of the run.
 ///
 /// # Errors
-/// None: writing to a string does not fail.
+/// Never: writing to a string does not fail.
 pub fn samples(runs: &[Recorded]) -> Result<String, fmt::Error> {
     let mut text = format!("{SAMPLE}\n");
     for run in runs {
@@ -146,7 +146,7 @@ pub fn samples(runs: &[Recorded]) -> Result<String, fmt::Error> {
 /// Writes every sample of the tight link of the runs over paths; counters are since the start of the run.
 ///
 /// # Errors
-/// None: writing to a string does not fail.
+/// Never: writing to a string does not fail.
 pub fn links(runs: &[Recorded]) -> Result<String, fmt::Error> {
     let mut text = String::from("run,t_s");
     for way in ["a_to_b", "b_to_a"] {

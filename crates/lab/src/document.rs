@@ -6,7 +6,7 @@
 //! The answers come from [`serve`] here, or from a web server that has a file for each size, named by its bytes.
 
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -49,7 +49,9 @@ pub enum Ask<'a> {
 /// # Errors
 /// When the port cannot be bound. A client that goes away early is no error.
 pub fn serve(port: u16, sizes: &[u64]) -> io::Result<()> {
-    let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, port))?;
+    // Some kernels have no IPv6.
+    let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, port))
+        .or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)))?;
     let mut draw = Draw(1);
     for client in listener.incoming().flatten() {
         let drawn = draw.between(0, (sizes.len() as u64).saturating_sub(1));
@@ -103,11 +105,11 @@ pub fn request(server: IpAddr, port: u16, duration: Duration, ask: Ask<'_>) -> i
     Ok(client.responses)
 }
 
-/// Time of one document.
+/// The time that one document took.
 struct Waited {
-    /// With its connection.
+    /// Time with the setup of its connection.
     whole: Duration,
-    /// From the request on.
+    /// Time from the request to the last byte.
     from_request: Duration,
 }
 
@@ -163,7 +165,6 @@ impl<'a> Client<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::Ipv4Addr;
 
     #[test]
     fn a_document_arrives_whole() {

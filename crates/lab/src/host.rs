@@ -30,7 +30,7 @@ pub enum HostError {
     Enter {
         /// Which host.
         host: &'static str,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
     /// A command that sets up the host failed.
@@ -52,7 +52,7 @@ pub enum HostError {
         key: String,
         /// The value.
         value: String,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
 }

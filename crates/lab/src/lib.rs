@@ -1,4 +1,8 @@
 //! The laboratory: two hosts of the real kernel, joined by an emulated path.
+//!
+//! `bufwise lab` and `bufwise demo` use it. A [`spec`] describes a path, a [`testbed`] joins hosts by it, and a
+//! [`pump`] carries their packets. [`experiments`] repeats the papers' experiments and runs those of the engine;
+//! [`report`], [`csv`] and [`page`] write results.
 
 pub mod check;
 pub mod clock;

@@ -24,7 +24,7 @@ use std::rc::Rc;
 use std::thread::{self, JoinHandle};
 
 use bufwise_link::{Counters, Direction, Fate};
-use bufwise_socket::schedule::{self, Wakeful};
+use bufwise_socket::schedule::{self, CpuLatencyRequest};
 use bufwise_socket::tun::{MAX_FRAME, Tun};
 use bufwise_socket::vnet::VnetHeader;
 use bufwise_units::Nanos;
@@ -60,7 +60,7 @@ pub enum PumpError {
         operation: &'static str,
         /// The device's name.
         device: String,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
     /// Waiting for packets failed.
@@ -140,7 +140,7 @@ pub struct Link {
 pub struct Pump {
     /// Keeps the processor from deep sleep, in which timers are late; on a machine that does not offer this the
     /// lateness shows it.
-    _awake: Option<Wakeful>,
+    _awake: Option<CpuLatencyRequest>,
     stop: Option<UnixStream>,
     thread: Option<JoinHandle<Result<PumpReport, PumpError>>>,
 }
@@ -157,7 +157,7 @@ impl Pump {
             .name("link".to_owned())
             .spawn(move || Worker::new(routes, links, clock).run(&stopped))
             .map_err(PumpError::Thread)?;
-        Ok(Self { _awake: Wakeful::ask().ok(), stop: Some(stop), thread: Some(thread) })
+        Ok(Self { _awake: CpuLatencyRequest::ask().ok(), stop: Some(stop), thread: Some(thread) })
     }
 
     /// Whether the pump still carries packets.

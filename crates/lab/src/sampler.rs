@@ -59,7 +59,7 @@ pub struct ConnectionSample {
     pub srtt_us: u32,
     /// Smallest round-trip time, us; 0: not measured.
     pub min_rtt_us: u64,
-    /// Congestion window.
+    /// Congestion window, payload bytes.
     pub cwnd_bytes: u64,
     /// Payload sent and not yet acknowledged, bytes.
     pub flight_bytes: u64,

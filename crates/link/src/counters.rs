@@ -8,32 +8,32 @@ use crate::server::{Owner, Server, Tally};
 /// and likewise for cross traffic, which random loss does not touch.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Counters {
-    /// Packets that entered.
+    /// Packets that arrived at the link, before any loss.
     pub offered_packets: u64,
-    /// Their bytes.
+    /// Bytes of these packets.
     pub offered_bytes: u64,
     /// Packets that have left the queue and the tight link completely; they may still be in the delay.
     pub delivered_packets: u64,
-    /// Their bytes.
+    /// Bytes of these packets.
     pub delivered_bytes: u64,
     /// Packets for which the queue had no room.
     pub drops_queue_packets: u64,
-    /// Their bytes.
+    /// Bytes of these packets.
     pub drops_queue_bytes: u64,
     /// Packets lost at random.
     pub drops_random_packets: u64,
-    /// Their bytes.
+    /// Bytes of these packets.
     pub drops_random_bytes: u64,
     /// Packets that waited longer than the threshold for marks, of those not dropped.
     pub marked_packets: u64,
     /// Packets in the queue, the one in service included.
     pub queued_packets: u64,
-    /// Their bytes, the packet in service counted whole.
+    /// Bytes of these packets, the one in service counted whole.
     pub queued_bytes: u64,
 
     /// Time-weighted mean of the backlog: unsent bytes, own and cross.
     pub queue_mean_bytes: u64,
-    /// Largest backlog.
+    /// Largest backlog, bytes.
     pub queue_max_bytes: u64,
     /// Backlog not exceeded for half of the time; this and the next two are exact to 3%.
     pub queue_p50_bytes: u64,
@@ -47,19 +47,19 @@ pub struct Counters {
 
     /// Cross packets that reached the queue.
     pub cross_offered_packets: u64,
-    /// Their bytes.
+    /// Bytes of these packets.
     pub cross_offered_bytes: u64,
     /// Cross packets that have left the tight link completely.
     pub cross_delivered_packets: u64,
-    /// Their bytes.
+    /// Bytes of these packets.
     pub cross_delivered_bytes: u64,
     /// Cross packets for which the queue had no room.
     pub cross_drops_packets: u64,
-    /// Their bytes.
+    /// Bytes of these packets.
     pub cross_drops_bytes: u64,
     /// Cross packets in the queue.
     pub cross_queued_packets: u64,
-    /// Their bytes.
+    /// Bytes of these packets.
     pub cross_queued_bytes: u64,
 }
 

@@ -1,5 +1,6 @@
 //! A whole path of two directions, and a builder for the usual ones.
 
+use std::num::NonZeroU32;
 use std::str::FromStr;
 
 use crate::config::{ConfigError, DirectionConfig, QueueLimit};
@@ -82,8 +83,9 @@ impl FromStr for QueueSize {
     /// Reads `62500`, `64KiB`, `2MB`, `bdp`, `0.125bdp`, `bdp/8`, `50pkt`, `480ms`, `unlimited`; units in any case.
     fn from_str(text: &str) -> Result<Self, ParseQueueError> {
         let lower = text.to_ascii_lowercase();
-        if let Some(divisor) = lower.strip_prefix("bdp/").and_then(|divisor| divisor.parse::<u32>().ok()) {
-            return Ok(Self::Bdp(1.0 / f64::from(divisor.max(1))));
+        let divisor = |text: &str| text.strip_prefix("bdp/")?.parse::<NonZeroU32>().ok();
+        if let Some(divisor) = divisor(&lower) {
+            return Ok(Self::Bdp(1.0 / f64::from(divisor.get())));
         }
         let end = lower.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(lower.len());
         let (number, unit) = lower.split_at(end);
@@ -207,6 +209,7 @@ mod tests {
         {
             assert!(text.parse::<QueueSize>().is_err(), "{text}");
         }
+        assert!("bdp/0".parse::<QueueSize>().is_err(), "not one product");
     }
 
     #[test]

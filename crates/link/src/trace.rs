@@ -119,7 +119,7 @@ impl Trace {
         if endless { Err(TraceError::EndlessOutage) } else { Ok(Self { steps, period }) }
     }
 
-    /// The steps, in order of time.
+    /// Returns the steps, in order of time.
     #[must_use]
     pub fn steps(&self) -> &[Step] {
         &self.steps

@@ -29,7 +29,7 @@ impl Bucket {
         Self { rate, burst, paid_until: now }
     }
 
-    /// How many bytes may move at `now`: 0, or a piece worth a system call.
+    /// Returns how many bytes may move at `now`: 0, or a piece worth a system call.
     pub(crate) fn allows(&mut self, now: Instant) -> usize {
         if let Some(earliest) = now.checked_sub(self.burst) {
             self.paid_until = self.paid_until.max(earliest);
@@ -40,7 +40,7 @@ impl Bucket {
         if bytes < self.smallest() { 0 } else { bytes }
     }
 
-    /// When the limit will allow bytes again.
+    /// Returns when the limit will allow bytes again.
     pub(crate) fn opens(&self) -> Instant {
         // One nanosecond more, to make up for rounding down.
         self.paid_until + span(self.smallest() as u64, self.rate) + Duration::from_nanos(1)
@@ -51,7 +51,7 @@ impl Bucket {
         self.paid_until += span(bytes as u64, self.rate);
     }
 
-    /// A quarter of the burst, at most 16 KiB: four pieces fit between two late wake-ups.
+    /// Returns a quarter of the burst, at most 16 KiB: four pieces fit between two late wake-ups.
     fn smallest(&self) -> usize {
         let burst = u128::from(self.rate) * self.burst.as_nanos() / 1_000_000_000;
         usize::try_from(burst / 4).unwrap_or(usize::MAX).clamp(1, SMALLEST_MOVE as usize)

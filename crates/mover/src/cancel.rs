@@ -26,10 +26,10 @@ struct Shared {
 }
 
 impl Cancel {
-    /// A handle that can cancel.
+    /// Makes a handle that can cancel.
     ///
     /// # Errors
-    /// The system's, when no descriptor is left.
+    /// The system's error, when no descriptor is left.
     pub fn new() -> io::Result<Self> {
         let shared = Shared { bell: Bell::new()?, cancelled: AtomicBool::new(false) };
         Ok(Self(Some(Arc::new(shared))))

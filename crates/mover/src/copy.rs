@@ -1,7 +1,7 @@
 //! Copies received bytes from the socket to the file.
 //!
 //! The published way (Feng 2002 (drsFTP), section 4.1): every read asks for a whole kernel buffer, into an application
-//! buffer of twice the size, from which the file is written. That is one copy more than needed.
+//! buffer of twice the size, from which the file is written. This costs one copy more than needed.
 //! All other policies: the bytes go from the socket to the file within the kernel. If they have to be summed or decrypted, each
 //! read is instead written to the file from its own buffer, which begins small and grows while reads fill it.
 //! Properties kept: bytes reach the sink in order, once; [`Copier::finish`] writes bytes that were read but not
@@ -26,7 +26,7 @@ const LARGEST: usize = 512 << 10;
 /// The result of one read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Moved {
-    /// So many bytes.
+    /// This many bytes were moved.
     Bytes(usize),
     /// No bytes are waiting.
     Nothing,
@@ -37,9 +37,9 @@ pub(crate) enum Moved {
 /// Why a piece could not be moved.
 #[derive(Debug)]
 pub(crate) enum CopyError {
-    /// The connection.
+    /// Reading the connection failed.
     Stream(io::Error),
-    /// The file.
+    /// Writing the file failed.
     Sink(io::Error),
 }
 
@@ -152,7 +152,7 @@ impl Copier {
         taken
     }
 
-    /// The sum of all bytes, if one was wanted.
+    /// Returns the sum of all bytes, if one was wanted.
     pub(crate) fn digest(self) -> Option<Digest> {
         self.hasher.map(Hasher::finish)
     }

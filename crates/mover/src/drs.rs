@@ -54,7 +54,7 @@ pub(crate) struct InfoDrs {
 }
 
 impl InfoDrs {
-    /// For a connection with this window scale, sampled at this interval.
+    /// Returns the state of a new connection with this window scale, sampled at this interval.
     pub(crate) fn new(window_scale: u8, max: Bytes, interval: Micros) -> Self {
         let config = drs::Config { window_scale, max, initial: INITIAL, ..drs::Config::default() };
         let phases = std::array::from_fn(|_| Drs::new(config));

@@ -17,7 +17,7 @@ pub enum MoveError {
         operation: &'static str,
         /// The address it was for.
         address: SocketAddr,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
     /// A socket option could not be read or set.
@@ -28,7 +28,7 @@ pub enum MoveError {
     Connection {
         /// Bytes moved until then.
         bytes: u64,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
         /// The longest time that the local file kept the connection waiting, if that was long enough for a peer to give
         /// up.
@@ -47,7 +47,7 @@ pub enum MoveError {
         operation: &'static str,
         /// Bytes moved until then.
         bytes: u64,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
     /// The stream was shorter or longer than announced.

@@ -104,7 +104,7 @@ impl BufferGrants {
         self.state().request(request, Instant::now())
     }
 
-    /// The size that was granted last; `None` before the first request.
+    /// Returns the size that was granted last; `None` before the first request.
     #[must_use]
     pub fn granted(&self) -> Option<Bytes> {
         self.state().granted
@@ -162,8 +162,8 @@ impl State {
         Ok(size)
     }
 
-    /// The size that the buffer should have; `None`: autotuning, also where it reaches further than a request beyond
-    /// `wmem_max`.
+    /// Returns the size that the buffer should have; `None`: autotuning, also where it reaches further than a request
+    /// beyond `wmem_max`.
     fn wanted(&self) -> Option<Bytes> {
         let autotunes = |size: &Bytes| *size > self.wmem_max && self.autotuned_max > self.wmem_max.times(2);
         self.granted.map_or(self.own, |size| Some(size).filter(|size| !autotunes(size)))
@@ -203,7 +203,7 @@ impl State {
     }
 }
 
-/// Whether the send buffer is locked against autotuning. Before Linux 5.14 the lock can be neither read nor changed.
+/// Whether the send buffer is locked against autotuning. Before Linux 5.15 the lock can be neither read nor changed.
 fn is_locked(data: &TcpStream) -> bool {
     options::buffer_lock(data).is_ok_and(|lock| lock.send)
 }

@@ -14,7 +14,7 @@ use twox_hash::XxHash3_128;
 /// Bytes of the longest sum.
 const LONGEST: usize = 32;
 
-/// Which sum.
+/// An algorithm that sums a file's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HashKind {
     /// SHA-256: no attacker can make another file with the same sum.
@@ -31,7 +31,7 @@ impl HashKind {
     /// All of them in order of preference: by resistance to attackers, then by speed.
     pub const ALL: [Self; 4] = [Self::Sha256, Self::Sha1, Self::Md5, Self::Xxh3];
 
-    /// The name, as draft-bryan-ftpext-hash has it.
+    /// Returns the name, as draft-bryan-ftpext-hash has it.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -42,7 +42,7 @@ impl HashKind {
         }
     }
 
-    /// Bytes of the sum.
+    /// Returns the length of the sum, in bytes.
     #[must_use]
     pub const fn size(self) -> usize {
         match self {
@@ -69,7 +69,7 @@ pub struct HashNameError {
 impl FromStr for HashKind {
     type Err = HashNameError;
 
-    /// The name in any case, with or without its hyphens.
+    /// Parses the name in any case, with or without its hyphens.
     fn from_str(text: &str) -> Result<Self, HashNameError> {
         let plain = |name: &str| name.replace('-', "").to_ascii_lowercase();
         Self::ALL
@@ -88,7 +88,7 @@ pub struct Digest {
 }
 
 impl Digest {
-    /// `sum` has as many bytes as the kind.
+    /// Makes a finished sum from its bytes; their number is the kind's length.
     fn new(kind: HashKind, sum: &[u8]) -> Self {
         let mut bytes = [0; LONGEST];
         bytes[..kind.size()].copy_from_slice(sum);
@@ -112,7 +112,7 @@ impl Digest {
         Some(Self { kind, bytes })
     }
 
-    /// Which sum it is.
+    /// Returns the kind of the sum.
     #[must_use]
     pub const fn kind(self) -> HashKind {
         self.kind
@@ -131,7 +131,7 @@ impl fmt::Debug for Digest {
     }
 }
 
-/// A sum in the making.
+/// Computes a sum while the bytes pass.
 pub struct Hasher {
     kind: HashKind,
     state: State,
@@ -144,7 +144,7 @@ enum State {
 }
 
 impl Hasher {
-    /// The sum of no bytes yet.
+    /// Starts with no bytes.
     #[must_use]
     pub fn new(kind: HashKind) -> Self {
         let sha = |algorithm: &'static Algorithm| State::Sha(Context::new(algorithm));
@@ -157,7 +157,7 @@ impl Hasher {
         Self { kind, state }
     }
 
-    /// Takes the next bytes of the file in.
+    /// Takes in the next bytes of the file.
     pub fn update(&mut self, bytes: &[u8]) {
         match &mut self.state {
             State::Sha(context) => context.update(bytes),
@@ -166,7 +166,7 @@ impl Hasher {
         }
     }
 
-    /// The sum of all bytes so far.
+    /// Returns the sum of all bytes so far.
     #[must_use]
     pub fn finish(self) -> Digest {
         match self.state {

@@ -7,22 +7,22 @@ use std::fs;
 
 use bufwise_units::Bytes;
 
-/// Most that `SO_RCVBUF` takes: `net.core.rmem_max`.
+/// Returns the most that `SO_RCVBUF` takes: `net.core.rmem_max`.
 pub(crate) fn rmem_max() -> Bytes {
     last_number("/proc/sys/net/core/rmem_max")
 }
 
-/// Most memory that autotuning gives a receive buffer: the third of `net.ipv4.tcp_rmem`.
+/// Returns the most memory that autotuning gives a receive buffer: the third of `net.ipv4.tcp_rmem`.
 pub(crate) fn tcp_rmem_max() -> Bytes {
     last_number("/proc/sys/net/ipv4/tcp_rmem")
 }
 
-/// Most that `SO_SNDBUF` takes: `net.core.wmem_max`.
+/// Returns the most that `SO_SNDBUF` takes: `net.core.wmem_max`.
 pub(crate) fn wmem_max() -> Bytes {
     last_number("/proc/sys/net/core/wmem_max")
 }
 
-/// Most memory that autotuning gives a send buffer: the third of `net.ipv4.tcp_wmem`.
+/// Returns the most memory that autotuning gives a send buffer: the third of `net.ipv4.tcp_wmem`.
 pub(crate) fn tcp_wmem_max() -> Bytes {
     last_number("/proc/sys/net/ipv4/tcp_wmem")
 }

@@ -17,9 +17,9 @@ pub struct Job {
     pub limit: Option<Rate>,
     /// The sum to make of the bytes that pass.
     pub hash: Option<HashKind>,
-    /// Ends the transfer early.
+    /// Handle by which another thread ends the transfer early.
     pub cancel: Cancel,
-    /// A receiver accepts the end of an encrypted stream as the end of the file even if the peer did not announce it
+    /// Whether a receiver accepts the end of an encrypted stream as the end of the file even if the peer did not announce it
     /// (`close_notify`), as some stock programs do not. An attacker who can cut the connection can then cut the file.
     pub unannounced_end: bool,
 }
@@ -29,8 +29,8 @@ const STALLED_SAMPLES: u32 = 4;
 /// Longest time between two samples of a stalled connection.
 const LONGEST_PAUSE: Duration = Duration::from_secs(4);
 
-/// Time to the next sample of a connection with the interval `every`, if no byte has moved for `quiet`: a stalled
-/// connection wakes its thread ever more rarely.
+/// Returns the time to the next sample of a connection with the interval `every`, if no byte has moved for `quiet`: a
+/// stalled connection wakes its thread ever more rarely.
 pub(crate) fn sample_after(every: Duration, quiet: Duration) -> Duration {
     every.max((quiet / STALLED_SAMPLES).min(LONGEST_PAUSE))
 }
@@ -47,14 +47,14 @@ pub struct Bounds {
 }
 
 impl Default for Bounds {
-    /// A minute without a byte, no deadline, no lowest rate. Servers allow some minutes for a whole session.
+    /// Returns a minute without a byte, no deadline, no lowest rate. Servers allow some minutes for a whole session.
     fn default() -> Self {
         Self { idle: Duration::from_secs(60), deadline: None, lowest: None }
     }
 }
 
 impl Bounds {
-    /// Until when to wait for the next byte, if the last moved at `last`.
+    /// Returns until when to wait for the next byte, if the last moved at `last`.
     #[must_use]
     pub fn end(&self, last: Instant) -> Instant {
         let idle = last + self.idle;

@@ -1,6 +1,6 @@
 //! Contents of test files, without repetitions.
 
-/// Bytes in which every shift, repetition or conversion of line ends shows; all values occur.
+/// Returns the bytes in which every shift, repetition or conversion of line ends shows; all values occur.
 pub(crate) fn pattern(length: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     (0..length)

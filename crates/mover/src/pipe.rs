@@ -15,9 +15,9 @@ use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, SpliceFFlags, fcntl, splice};
 use nix::unistd::pipe2;
 
-/// Requested size of the pipe: the largest without privilege (`fs.pipe-max-size`).
+/// Requested size of the pipe, bytes: the largest without privilege (`fs.pipe-max-size`).
 const LARGE: usize = 1 << 20;
-/// Default size of a pipe.
+/// Default size of a pipe, bytes.
 const USUAL: usize = 64 << 10;
 
 /// A pipe between a socket and a file.
@@ -63,7 +63,7 @@ impl Pipe {
         Ok(true)
     }
 
-    /// The `len` bytes in it; consumes the pipe.
+    /// Returns the `len` bytes in it; consumes the pipe.
     pub(crate) fn empty(self, len: usize) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; len];
         File::from(self.reading).read_exact(&mut bytes)?;

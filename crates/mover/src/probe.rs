@@ -38,7 +38,7 @@ mod server;
 mod tests;
 mod train;
 
-pub use client::{Echoed, PathClient, Way};
+pub use client::{Echoed, PathClient, PathDirection};
 pub use estimate::{Available, Estimate};
 pub use first::{FirstFlight, first_flight};
 pub use packet::{MAX_TRAIN_PACKET, PROBE_LEN, Packet, Rejected, Seen, Token};

@@ -159,7 +159,7 @@ impl Monitor {
         Ok(monitor)
     }
 
-    /// `TCP_INFO` of the last sample.
+    /// Returns the `TCP_INFO` of the last sample.
     pub(crate) fn info(&self) -> &TcpInfo {
         &self.last.info
     }
@@ -237,7 +237,7 @@ impl Monitor {
         }
     }
 
-    /// The report, `elapsed` after the transfer began.
+    /// Returns the report, `elapsed` after the transfer began.
     pub(crate) fn report(&self, elapsed: Duration, hash: Option<Digest>) -> Report {
         let info = &self.last.info;
         let micros = Micros(u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX));

@@ -44,7 +44,7 @@ pub struct Received {
 /// long: no byte is read meanwhile.
 ///
 /// # Errors
-/// As [`MoveError`] says; the bytes received before are then in `into`.
+/// Any [`MoveError`]; the bytes received before are then in `into`.
 pub fn receive(
     stream: impl Into<Stream>,
     into: &mut dyn Sink,
@@ -159,7 +159,8 @@ impl<P: FnMut(&Progress)> Transfer<'_, P> {
         Ok(())
     }
 
-    /// Time from `now` to the next of events with the interval `every`, which is longer on a quiet connection.
+    /// Returns the time from `now` to the next of events with the interval `every`, which is longer on a quiet
+    /// connection.
     fn spaced(&self, every: Duration, now: Instant) -> Duration {
         if self.quiet { sample_after(every, now.duration_since(self.last)) } else { every }
     }

@@ -58,7 +58,7 @@ pub struct Sent {
 /// second, and less often while no byte moves.
 ///
 /// # Errors
-/// As [`MoveError`] says.
+/// Any [`MoveError`].
 pub fn send(
     from: Source<'_>,
     stream: impl Into<Stream>,
@@ -288,7 +288,7 @@ impl<P: FnMut(&Progress)> Transfer<'_, P> {
         Ok(ready)
     }
 
-    /// When to sample the connection again: `step` from now, later while no byte moves.
+    /// Returns when to sample the connection again: `step` from now, later while no byte moves.
     fn next_sample(&self, step: Duration) -> Instant {
         let now = Instant::now();
         self.job.bounds.end(self.last).min(now + sample_after(step, now.duration_since(self.last)))
@@ -388,7 +388,7 @@ impl<P: FnMut(&Progress)> Transfer<'_, P> {
     }
 }
 
-/// `left`, or `room` if that is less.
+/// Returns `left`, or `room` if that is less; both in bytes.
 fn within(left: u64, room: usize) -> usize {
     usize::try_from(left).unwrap_or(usize::MAX).min(room)
 }

@@ -45,7 +45,7 @@ impl Share {
     /// The memory that every connection needs and may have: the kernel's default at its start.
     pub const LEAST: Bytes = Bytes(128 << 10);
 
-    /// A share of the memory that `ask` manages: called with the memory requested for the buffer and the buffer's
+    /// Makes a share of the memory that `ask` manages: called with the memory requested for the buffer and the buffer's
     /// memory, `ask` returns the memory granted, at least [`Share::LEAST`] if the request is not smaller. It is called every
     /// few milliseconds; each grant replaces the one before.
     #[must_use]

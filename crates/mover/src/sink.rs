@@ -9,10 +9,10 @@ pub trait Sink {
     /// Takes the next bytes, all of them.
     ///
     /// # Errors
-    /// The system's, such as a full disk.
+    /// The system's error, such as a full disk.
     fn take(&mut self, bytes: &[u8]) -> io::Result<()>;
 
-    /// The place of the next byte, if the sink is a file: then the kernel can write it there directly.
+    /// Returns the file and the offset of the next byte, if the sink is a file: the kernel can then write it directly.
     fn place(&self) -> Option<(&File, u64)> {
         None
     }
@@ -31,7 +31,7 @@ pub struct FilePart<'a> {
 }
 
 impl<'a> FilePart<'a> {
-    /// The part of `file` that begins at `offset`.
+    /// Makes a sink of the part of `file` that begins at `offset`, in bytes.
     #[must_use]
     pub fn new(file: &'a File, offset: u64) -> Self {
         Self { file, at: offset }

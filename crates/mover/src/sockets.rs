@@ -20,7 +20,8 @@ use socket2::{Domain, Protocol, Socket, Type};
 use crate::cancel::Cancel;
 use crate::error::MoveError;
 
-/// Connections that may wait to be accepted: a data port serves one transfer; a few strangers may connect, too.
+/// Number of connections that may wait to be accepted: a data port serves one transfer; a few strangers may connect,
+/// too.
 const ACCEPT_BACKLOG: i32 = 8;
 
 /// Options to set before a connection is made; `None` leaves the system's choice.
@@ -35,13 +36,13 @@ pub struct Sockets {
 }
 
 impl Sockets {
-    /// Both buffers of this size, as programs set them before autotuning.
+    /// Returns options that give both buffers this size, as programs did before autotuning.
     #[must_use]
     pub fn fixed(size: Bytes) -> Self {
         Self { send_buffer: Some(size), receive_buffer: Some(size), congestion: None }
     }
 
-    /// The options that `policy` needs before the connection is made.
+    /// Returns the options that `policy` needs before the connection is made.
     ///
     /// Only `fixed` sets buffers. The others need none: the window scale of an unchanged socket suffices for the larger
     /// of `tcp_rmem`'s maximum and `rmem_max`, which they cannot exceed later, and a buffer set now would end
@@ -81,7 +82,7 @@ impl Sockets {
         self.connect_unless(address, timeout, &Cancel::default())
     }
 
-    /// As [`Sockets::connect`], or until cancelled.
+    /// As [`Sockets::connect`], but a cancellation ends it.
     pub fn connect_unless(
         &self,
         address: SocketAddr,
@@ -132,7 +133,7 @@ pub fn accept(listener: &TcpListener, peer: IpAddr, timeout: Duration) -> Result
     accept_unless(listener, peer, timeout, &Cancel::default())
 }
 
-/// As [`accept`], or until cancelled.
+/// As [`accept`], but a cancellation ends it.
 pub fn accept_unless(
     listener: &TcpListener,
     peer: IpAddr,
@@ -163,7 +164,7 @@ pub fn accept_unless(
     }
 }
 
-/// No connection is waiting, or it has gone again (accept(2)).
+/// Whether this error of accept(2) means only that no connection is waiting, or that it has gone again.
 pub fn is_passing(error: &io::Error) -> bool {
     use io::ErrorKind as Kind;
     matches!(error.kind(), Kind::WouldBlock | Kind::Interrupted | Kind::ConnectionAborted)

@@ -9,9 +9,9 @@ pub enum Source<'a> {
     File {
         /// The file.
         file: &'a File,
-        /// Its first byte to send.
+        /// Offset of the first byte to send.
         offset: u64,
-        /// Bytes to send; `None`: up to the file's end at that time.
+        /// Number of bytes to send; `None`: up to the file's end at that time.
         length: Option<u64>,
     },
     /// Anything that can be read: a pipe, a listing. It should not block for long.
@@ -19,13 +19,13 @@ pub enum Source<'a> {
 }
 
 impl<'a> Source<'a> {
-    /// All of `file`.
+    /// Makes a source of all of `file`.
     #[must_use]
     pub fn whole(file: &'a File) -> Self {
         Self::File { file, offset: 0, length: None }
     }
 
-    /// All of `file` from `offset` on.
+    /// Makes a source of `file` from the byte at `offset` on.
     #[must_use]
     pub fn from(file: &'a File, offset: u64) -> Self {
         Self::File { file, offset, length: None }

@@ -43,7 +43,7 @@ impl AsFd for Stream {
 }
 
 impl Stream {
-    /// The socket.
+    /// Returns the socket.
     #[must_use]
     pub fn tcp(&self) -> &TcpStream {
         match self {
@@ -58,7 +58,7 @@ impl Stream {
         matches!(self, Self::Tls(_))
     }
 
-    /// The TLS session, if it is encrypted: whether it was resumed, and the peer's certificate.
+    /// Returns the TLS session, if it is encrypted: whether it was resumed, and the peer's certificate.
     #[must_use]
     pub fn tls(&self) -> Option<&TlsStream> {
         match self {
@@ -67,7 +67,7 @@ impl Stream {
         }
     }
 
-    /// The socket again, of a stream that is not encrypted (to begin TLS on it); `None` for one that is.
+    /// Returns the socket of a stream that is not encrypted, to begin TLS on it; `None` for an encrypted stream.
     #[must_use]
     pub fn into_plain(self) -> Option<TcpStream> {
         match self {
@@ -85,7 +85,7 @@ impl Stream {
         }
     }
 
-    /// The events to wait for: `wanted`, and room in the socket if encrypted bytes are still to be sent.
+    /// Returns the events to wait for: `wanted`, and room in the socket if encrypted bytes are still to be sent.
     #[must_use]
     pub fn events(&self, wanted: PollFlags) -> PollFlags {
         match self {
@@ -97,7 +97,7 @@ impl Stream {
     /// Ends writing: sends `close_notify` if encrypted, then shuts down the socket's sending side. Reading goes on.
     ///
     /// # Errors
-    /// The system's; `WouldBlock`: call it again when there is room.
+    /// The system's error; `WouldBlock`: call it again when there is room.
     pub fn end_writing(&mut self) -> io::Result<()> {
         if let Self::Tls(tls) = self {
             tls.notify_close()?;
@@ -108,7 +108,7 @@ impl Stream {
     /// Whether reads and writes wait for the socket; an encrypted stream's never do.
     ///
     /// # Errors
-    /// The system's; asking an encrypted stream to block is one.
+    /// The system's error; asking an encrypted stream to block is one.
     pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
         match self {
             Self::Plain(tcp) => tcp.set_nonblocking(nonblocking),
@@ -128,7 +128,7 @@ impl Read for Stream {
 }
 
 impl Write for Stream {
-    /// On an encrypted stream, accepted bytes may still wait to be sent: see [`Write::flush`].
+    /// Writes bytes; on an encrypted stream, accepted ones may still wait to be sent: see [`Write::flush`].
     fn write(&mut self, from: &[u8]) -> io::Result<usize> {
         match self {
             Self::Plain(tcp) => tcp.write(from),

@@ -46,7 +46,7 @@ pub struct ClientTls {
 }
 
 impl ClientTls {
-    /// A client that trusts as `trust` says.
+    /// Makes a client that trusts as `trust` says.
     ///
     /// # Errors
     /// [`TlsError`] when the certificates to trust cannot be read.
@@ -64,8 +64,9 @@ impl ClientTls {
         Ok(Self { config: with(rustls::DEFAULT_VERSIONS)?, older: with(&[&rustls::version::TLS12])? })
     }
 
-    /// The same client with its own sessions, which speaks `protocol` (an ALPN identifier of IANA's registry). Use one
-    /// for each control connection: servers want its data connections to resume its session and not that of another.
+    /// Returns the same client with its own sessions, which speaks `protocol` (an ALPN identifier of IANA's registry).
+    /// Use one for each control connection: servers want its data connections to resume its session and not that of
+    /// another.
     #[must_use]
     pub fn for_session(&self, protocol: &[u8]) -> Self {
         let mut config = ClientConfig::clone(&self.config);
@@ -74,8 +75,9 @@ impl ClientTls {
         Self { config: Arc::new(config), older: Arc::clone(&self.older) }
     }
 
-    /// The same client with TLS 1.2, whose sessions can be resumed any number of times. Tickets of TLS 1.3 are good for
-    /// one connection each, and some servers give too few of them for the data connections that must resume one.
+    /// Returns the same client with TLS 1.2, whose sessions can be resumed any number of times. Tickets of TLS 1.3 are
+    /// good for one connection each, and some servers give too few of them for the data connections that must resume
+    /// one.
     #[must_use]
     pub fn with_lasting_sessions(&self) -> Self {
         Self { config: Arc::clone(&self.older), older: Arc::clone(&self.older) }
@@ -95,7 +97,7 @@ impl ClientTls {
         begin(tcp, Connection::Client(self.client(host)?), timeout, cancel)
     }
 
-    /// The first message to the server of that name (`ClientHello`), for callers that only time the answer.
+    /// Returns the first message to the server of that name (`ClientHello`), for callers that only time the answer.
     ///
     /// # Errors
     /// [`TlsError::Name`].
@@ -122,7 +124,7 @@ pub struct ServerTls {
 }
 
 impl ServerTls {
-    /// A server with the certificate chain and the private key in these PEM files.
+    /// Makes a server with the certificate chain and the private key in these PEM files.
     ///
     /// # Errors
     /// [`TlsError`] when a file cannot be read, or the two do not belong together.
@@ -136,8 +138,8 @@ impl ServerTls {
         Self::with(certificates, key)
     }
 
-    /// A server with a self-signed certificate for these host names and addresses. It protects against eavesdroppers,
-    /// and against active attackers once the client knows its [`ServerTls::fingerprint`].
+    /// Makes a server with a self-signed certificate for these host names and addresses. It protects against
+    /// eavesdroppers, and against active attackers once the client knows its [`ServerTls::fingerprint`].
     ///
     /// # Errors
     /// [`TlsError::SelfSigned`], such as for a name with other than ASCII characters.
@@ -157,8 +159,8 @@ impl ServerTls {
         Ok(Self { config: Arc::new(config), fingerprint })
     }
 
-    /// The same server with its own sessions, which speaks only `protocol` (ALPN): only connections made with the
-    /// returned value resume each other. Use one for each control connection; then a data connection that
+    /// Returns the same server with its own sessions, which speaks only `protocol` (ALPN): only connections made with
+    /// the returned value resume each other. Use one for each control connection; then a data connection that
     /// [`TlsStream::resumed`] belongs to that client.
     ///
     /// A ticket can be used more than once: a client that gets tickets on its control connection alone can still
@@ -175,7 +177,7 @@ impl ServerTls {
         Self { config: Arc::new(config), ..*self }
     }
 
-    /// The same server and sessions, without new tickets: for a connection on which the client only writes.
+    /// Returns the same server and sessions, without new tickets: for a connection on which the client only writes.
     ///
     /// TLS 1.3 sends tickets after the handshake. A client that closes its socket without having read them makes the
     /// kernel reset the connection, and what it sent last may be lost with it.
@@ -186,7 +188,7 @@ impl ServerTls {
         Self { config: Arc::new(config), ..*self }
     }
 
-    /// SHA-256 of the certificate, for a client to compare.
+    /// Returns the SHA-256 of the certificate, for a client to compare.
     #[must_use]
     pub fn fingerprint(&self) -> Fingerprint {
         self.fingerprint

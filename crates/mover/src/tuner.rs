@@ -100,7 +100,7 @@ enum Rule {
 }
 
 impl Tuner {
-    /// A tuner with the policy `kind`, fed by `prober` if there is one.
+    /// Makes a tuner with the policy `kind`, fed by `prober` if there is one.
     #[must_use]
     pub fn new(kind: PolicyKind, options: BuildOptions, prober: Option<Prober>) -> Self {
         let rule = match kind {
@@ -133,13 +133,13 @@ impl Tuner {
         Self::with_rule(rule, prober)
     }
 
-    /// A tuner with a policy of the caller's.
+    /// Makes a tuner with a policy of the caller's.
     #[must_use]
     pub fn custom(policy: Box<dyn Policy + Send>, prober: Option<Prober>) -> Self {
         Self::with_rule(Rule::Any(policy), prober)
     }
 
-    /// A tuner that leaves everything to the kernel.
+    /// Makes a tuner that leaves everything to the kernel.
     #[must_use]
     pub fn untouched() -> Self {
         Self::new(PolicyKind::Kernel, BuildOptions::default(), None)
@@ -180,7 +180,7 @@ impl Tuner {
         self.note(&sample, decision);
     }
 
-    /// The probes' measurements now; `None` without probes.
+    /// Returns the probes' measurements now; `None` without probes.
     #[must_use]
     pub fn measured(&self) -> Option<Measured> {
         self.prober.as_ref().map(Prober::measured)
@@ -193,12 +193,12 @@ impl Tuner {
         }
     }
 
-    /// Time since the tuner was made.
+    /// Returns the time since the tuner was made.
     pub(crate) fn clock(&self) -> Micros {
         Micros(u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX))
     }
 
-    /// State of SOBAS; `None` for other policies.
+    /// Returns the state of SOBAS; `None` for other policies.
     #[must_use]
     pub fn state(&self) -> Option<State> {
         match &self.rule {
@@ -207,7 +207,7 @@ impl Tuner {
         }
     }
 
-    /// How to read the connection from now on.
+    /// Returns how to read the connection from now on.
     pub(crate) fn reading(&self) -> Reading {
         match &self.rule {
             Rule::DrsFtp(drs) => Reading {
@@ -308,7 +308,7 @@ impl Tuner {
         }
     }
 
-    /// The window for the rate limit: the bytes of a round trip, and a quarter more; `None`: no limit.
+    /// Returns the window for the rate limit: the bytes of a round trip, and a quarter more; `None`: no limit.
     fn window_of_limit(&self, sample: &Sample) -> Option<Bytes> {
         let rtt = self.min_rtt.unwrap_or_default().max(WAKE_UP);
         let floor = sample.mss_or_default().times(SMALLEST_LIMITED_SEGMENTS);
@@ -346,14 +346,14 @@ impl Tuner {
     }
 }
 
-/// `T`: the probes' average, else the receiver's own estimate; zero: not known.
+/// Returns `T`: the probes' average, else the receiver's own estimate; zero: not known.
 fn round_trip(sample: &Sample) -> Micros {
     [sample.probe_rtt, sample.rcv_rtt].into_iter().find(|rtt| *rtt > Micros::ZERO).unwrap_or_default()
 }
 
-/// The lowest rate to request: two segments per round trip, or per probe interval if that is longer. TCP's own window
-/// hardly goes below; and a policy that measures the rate it allowed (zero, in two windows of a stalled host) must not
-/// end at zero.
+/// Returns the lowest rate to request: two segments per round trip, or per probe interval if that is longer. TCP's own
+/// window hardly goes below; and a policy that measures the rate it allowed (zero, in two windows of a stalled host)
+/// must not end at zero.
 fn slowest(sample: &Sample) -> Rate {
     sample.mss_or_default().times(SMALLEST_WINDOW_SEGMENTS).per(round_trip(sample).max(PROBE_INTERVAL))
 }

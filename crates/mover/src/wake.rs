@@ -19,10 +19,10 @@ const RINGS: u32 = 3;
 pub struct Bell(EventFd);
 
 impl Bell {
-    /// A bell that has not been rung.
+    /// Makes a bell that has not been rung.
     ///
     /// # Errors
-    /// The system's, when no descriptor is free.
+    /// The system's error, when no descriptor is free.
     pub fn new() -> io::Result<Self> {
         let flags = EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC;
         Ok(Self(EventFd::from_value_and_flags(0, flags)?))
@@ -59,7 +59,7 @@ impl AsFd for Bell {
 /// before.
 ///
 /// # Errors
-/// The system's.
+/// The system's error.
 pub fn until<const N: usize>(
     watched: [(BorrowedFd<'_>, PollFlags); N],
     deadline: Instant,
@@ -74,7 +74,7 @@ pub fn until<const N: usize>(
     }
 }
 
-/// Whole milliseconds, rounded up so that a wait does not end early, at most an hour.
+/// Returns the wait in whole milliseconds, rounded up so that it does not end early, at most an hour.
 fn timeout(wait: Duration) -> PollTimeout {
     let millis = wait.as_micros().div_ceil(1_000).min(3_600_000);
     PollTimeout::try_from(u32::try_from(millis).unwrap_or(3_600_000)).unwrap_or(PollTimeout::MAX)

@@ -44,7 +44,7 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// No window yet, on this host.
+    /// Starts without a window, within this host's limits.
     pub(crate) fn new() -> Self {
         Self {
             force: true,

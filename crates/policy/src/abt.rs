@@ -13,9 +13,9 @@
 //! also while the *send buffer* is full; such samples count ([`Sample::application_limits`]), or a target that is too
 //! small would keep itself too small. [`Config::published`] turns both off: cwnd counts, used or not. A smaller target
 //! applies at once: the kernel drops no queued byte for it, the bytes leave as they are acknowledged.
-//! Keeps: after each observation that was not application-limited, `2 * cwnd <= net_target <= 4 * cwnd` (and at most
-//! [`Config::max`]); a loss that halves cwnd does not move `net_target`; if observed once per round trip, `net_target`
-//! is never below the next window of slow start.
+//! Properties kept: after each observation that was not application-limited, `2 * cwnd <= net_target <= 4 * cwnd` (and
+//! at most [`Config::max`]); a loss that halves cwnd does not move `net_target`; if observed once per round trip,
+//! `net_target` is never below the next window of slow start.
 
 use crate::policy::Policy;
 use bufwise_units::{Bytes, Decision, Micros, Sample};
@@ -44,7 +44,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// ABT as published: the target follows cwnd alone.
+    /// Returns ABT as published: the target follows cwnd alone.
     #[must_use]
     pub fn published() -> Self {
         Self { unused_counts: true, ..Self::default() }

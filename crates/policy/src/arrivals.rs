@@ -9,8 +9,8 @@
 //! segment. From the first segment out of order on, each counted segment adds that mean, until the bytes in order have
 //! caught up. Duplicate segments never catch up: their bytes are forgotten when no segment has come out of order for
 //! some round trips and no more bytes became in order than arrived.
-//! Keeps: the total never falls; without losses it equals the bytes in order; a hole that is filled adds no more than
-//! what arrived meanwhile. The engine's rule (`bpf/arrivals.h`) is equal to this one step by step.
+//! Properties kept: the total never falls; without losses it equals the bytes in order; a hole that is filled adds no
+//! more than what arrived meanwhile. The engine's rule (`bpf/arrivals.h`) is equal to this one step by step.
 
 use bufwise_units::{Bytes, Micros, Sample};
 
@@ -26,7 +26,7 @@ const LARGEST: u64 = 1 << 20;
 const MOST: u64 = 1 << 36;
 const LONGEST: Micros = Micros(1 << 27);
 
-/// The arrivals at one receiver.
+/// Counts the bytes that have arrived at one receiver.
 ///
 /// ```
 /// use bufwise_policy::Arrivals;
@@ -47,7 +47,7 @@ const LONGEST: Micros = Micros(1 << 27);
 #[derive(Clone, Copy, Debug)]
 pub struct Arrivals {
     total: u64,
-    /// Mean payload of a counted segment.
+    /// Mean payload of a counted segment, in bytes.
     payload: u64,
     /// Estimated bytes behind a hole, which are not in order yet.
     behind: u64,

@@ -18,9 +18,9 @@
 //! - The usual bound also holds after a full buffer has run empty: a writer that comes late needs more than its path.
 //! - Where there is no queue the lean bound gains nothing, and the usual one holds.
 //!
-//! Keeps: no bound without a measured rate; never below the slack; a time in which the application limits the sender
-//! neither lowers `R` nor counts as lost rate; a start that doubles its window each round trip has room for the next
-//! window.
+//! Properties kept: there is no bound without a measured rate; a bound is never below the slack; a time in which the
+//! application limits the sender neither lowers `R` nor counts as lost rate; a start that doubles its window each round
+//! trip has room for the next window.
 
 use bufwise_units::{Bytes, Micros, Rate};
 
@@ -74,7 +74,7 @@ pub struct BoundSample {
     /// The application left the sender without data ([`bufwise_units::Sample::application_limits`]).
     pub app_limited: bool,
     /// The most that the kernel's autotuning would have allowed: the maximum of `tcp_wmem`, in bytes of memory.
-    pub usual: Bytes,
+    pub autotuning_max: Bytes,
     /// Memory that the send queue holds.
     pub send_queued: Bytes,
     /// The limit of the send queue (`SO_SNDBUF` as the kernel holds it), in bytes of memory.
@@ -95,7 +95,7 @@ pub struct BoundSample {
 /// for round in 0..20 {
 ///     // 345 segments in each round trip of 40 ms: 100 Mbit/s.
 ///     let sample = BoundSample { cwnd: Bytes(499_560), mss: Bytes(1_448), delivered: round * 345, srtt, min_rtt,
-///         usual: Bytes(4 << 20), ..BoundSample::default() };
+///         autotuning_max: Bytes(4 << 20), ..BoundSample::default() };
 ///     memory = bound.observe(&sample, min_rtt.times(round.into()));
 /// }
 /// assert_eq!(bound.rate().over(min_rtt), Bytes(499_560));
@@ -178,7 +178,7 @@ impl Bound {
         self.usual_until.is_some()
     }
 
-    /// Length of a measurement; while the rate grows, 7/8 of the shortest round trip.
+    /// Returns the length of a measurement; while the rate grows, 7/8 of the shortest round trip.
     fn span(&self, sample: &BoundSample) -> Micros {
         let rtt = sample.min_rtt.min(LONGEST);
         if self.grows() { rtt.since(Micros(rtt.0 / 8)) } else { rtt.times(ROUNDS).max(sample.srtt) }
@@ -269,21 +269,21 @@ impl Bound {
         (self.fallen, self.was_full) = (0, false);
     }
 
-    /// Memory for `2 R T` and the slack.
+    /// Returns the memory for `2 R T` and the slack.
     fn lean(&self, sample: &BoundSample) -> Bytes {
         let product = self.rate().min(FASTEST).over(sample.min_rtt.max(SHORTEST).min(LONGEST));
         product.scaled(LEAN.0, LEAN.1) + SLACK
     }
 
-    /// The bound to approach. A rate that no longer doubles but still rises has the room of a growing one, at most what
-    /// the kernel would have given: within that limit it harms no other flow.
+    /// Returns the bound to approach. A rate that no longer doubles but still rises has the room of a growing one, at
+    /// most what the kernel would have given: within that limit it harms no other flow.
     fn wanted(&self, sample: &BoundSample) -> Bytes {
         let lean = self.lean(sample);
         let growing = lean.times(2) - SLACK;
         match () {
             () if self.grows() && !is_queued(sample) => growing,
             () if self.usual_until.is_some() || self.empty >= EMPTY => lean.max(usual(sample)),
-            () if self.since_rise < RISING => lean.max(growing.min(sample.usual)),
+            () if self.since_rise < RISING => lean.max(growing.min(sample.autotuning_max)),
             () => lean,
         }
     }
@@ -300,9 +300,9 @@ impl Bound {
     }
 }
 
-/// Memory that the kernel's autotuning would have allowed.
+/// Returns the memory that the kernel's autotuning would have allowed.
 fn usual(sample: &BoundSample) -> Bytes {
-    (sample.cwnd.min(MOST).times(USUAL) + SLACK).min(sample.usual)
+    (sample.cwnd.min(MOST).times(USUAL) + SLACK).min(sample.autotuning_max)
 }
 
 /// Whether there is a queue: the smoothed round trip exceeds the shortest by more than a quarter and 1 ms.
@@ -345,7 +345,7 @@ mod tests {
                 srtt: Micros(self.srtt),
                 min_rtt: Micros(BASE),
                 app_limited,
-                usual: USUAL,
+                autotuning_max: USUAL,
                 ..BoundSample::default()
             };
             self.bound.observe(&sample, Micros(self.now))
@@ -414,7 +414,7 @@ mod tests {
             srtt: Micros(2 * BASE),
             min_rtt: Micros(BASE),
             app_limited: true,
-            usual: USUAL,
+            autotuning_max: USUAL,
             send_queued: Bytes(0),
             sndbuf: before,
             ..BoundSample::default()
@@ -479,7 +479,7 @@ mod tests {
                 now += step;
                 let sample = BoundSample {
                     cwnd: Bytes(1 << 24), mss: Bytes(MSS), delivered, srtt: Micros(srtt), min_rtt: Micros(min_rtt),
-                    app_limited, usual: USUAL, ..BoundSample::default()
+                    app_limited, autotuning_max: USUAL, ..BoundSample::default()
                 };
                 let memory = bound.observe(&sample, Micros(now));
                 prop_assert!(memory.is_none_or(|memory| memory >= SLACK));

@@ -11,8 +11,8 @@
 //! short pool; the original handles one event of a kind per 25 ms. *Pool* is the memory that all TCP connections of the
 //! host hold, as `tcp_mem` measures it.
 //!
-//! Keeps: a maximum grows only for a socket that is near it; it never grows while the pool is short; it does not grow
-//! while growth correlates with longer round trips, and falls for latency end above the default size.
+//! Properties kept: a maximum grows only for a socket that is near it; it never grows while the pool is short; it does
+//! not grow while growth correlates with longer round trips, and falls for latency end above the default size.
 //!
 //! Differences from the original:
 //! - Sockets are sampled; the original sees each attempt of the kernel to expand a buffer.

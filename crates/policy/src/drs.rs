@@ -12,8 +12,8 @@
 //!   longer than the round trip, its bytes count in proportion (Fisk 2000, sections 6.3 and 7.2).
 //! - Advertise twice the largest measurement: slow start may double the window meanwhile.
 //!
-//! Keeps: the window is at least twice the largest measurement (up to the maximum), never below the quantum or two
-//! segments, and a multiple of the quantum; it never shrinks; the receiver's own estimate never rises.
+//! Properties kept: the window is at least twice the largest measurement (up to the maximum), never below the quantum
+//! or two segments, and a multiple of the quantum; it never shrinks; the receiver's own estimate never rises.
 
 use crate::policy::Policy;
 use bufwise_units::{Bytes, Decision, Micros, Sample};
@@ -22,9 +22,9 @@ use bufwise_units::{Bytes, Decision, Micros, Sample};
 const LARGEST_SCALE: u8 = 14;
 /// Largest value of the window field.
 const LARGEST_FIELD: u64 = 65_535;
-/// Slow start may double the window in a round trip (Fisk 2000, section 6.5).
+/// Window over the largest measurement: slow start may double in a round trip (Fisk 2000, section 6.5).
 const DOUBLING: u64 = 2;
-/// A receiver that delays acknowledgements needs room for two segments.
+/// Smallest window, in segments: a receiver that delays acknowledgements waits for two.
 const FLOOR_SEGMENTS: u64 = 2;
 
 /// Parameters of DRS.
@@ -101,13 +101,13 @@ impl Drs {
         Bytes(1 << self.scale())
     }
 
-    /// Returns the window to advertise to a sender of segments of `mss`.
+    /// Returns the window to advertise, in bytes, to a sender whose full segments carry `mss`.
     #[must_use]
     pub fn window(&self, mss: Bytes) -> Bytes {
         self.offer(self.largest.times(DOUBLING), mss)
     }
 
-    /// Returns `wanted` in whole quanta, within the bounds of the connection and the configuration.
+    /// Returns `wanted` (a window, in bytes) in whole quanta, within the bounds of the connection and the configuration.
     #[must_use]
     pub fn offer(&self, wanted: Bytes, mss: Bytes) -> Bytes {
         let quantum = self.quantum();

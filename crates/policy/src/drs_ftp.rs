@@ -7,7 +7,8 @@
 //! than half of it shows a full window. The buffer is then multiplied by four: by two because the window has half of
 //! it, by two for slow start. The sender's buffer keeps step (`SBUF`, or reply 126), so the decision carries the size
 //! for both ends.
-//! Keeps: the buffer never shrinks, never exceeds the maximum, and grows by at most a factor of four per read.
+//! Properties kept: the buffer never shrinks, never exceeds the maximum, and grows by at most a factor of four per
+//! read.
 
 use crate::policy::Policy;
 use bufwise_units::{Bytes, Decision, Micros, Sample};

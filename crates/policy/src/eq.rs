@@ -2,7 +2,7 @@
 //!
 //! The baseline of Matsuo, section 3. It reads nothing of a connection, so small ones waste their part and large ones
 //! starve; [`crate::share::equal`] computes the part.
-//! Keeps: the buffer is the limit that was set, at most `max`; no decision before the first limit.
+//! Properties kept: the buffer is the limit that was set, at most `max`; no decision before the first limit.
 
 use crate::policy::Policy;
 use bufwise_units::{Bytes, Decision, Micros, Sample};

@@ -1,7 +1,7 @@
-//! A constant buffer, as programs have that set `SO_SNDBUF` and `SO_RCVBUF` once.
+//! A constant buffer, as of a program that sets `SO_SNDBUF` and `SO_RCVBUF` once.
 //!
 //! The baseline of every paper: 16 and 64 KB in Matsuo, 64 KB in Feng 2002 and Fisk 2000, 16 and 400 KB in Semke 1998.
-//! Keeps: the size never changes.
+//! Properties kept: the size never changes.
 
 use crate::policy::Policy;
 use bufwise_units::{Bytes, Decision, Micros, Sample};
@@ -21,7 +21,7 @@ pub struct Fixed {
 }
 
 impl Fixed {
-    /// Buffers that hold `size` bytes of payload.
+    /// Returns a policy that sets buffers for `size` bytes of payload.
     #[must_use]
     pub const fn new(size: Bytes) -> Self {
         Self { size }

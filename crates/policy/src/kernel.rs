@@ -25,8 +25,8 @@
 //!
 //! Not modelled: memory pressure, slower growth below 1 ms of round trip (6.19), and that a filled window is not
 //! expanded further within the same round trip. With any of these the kernel would do no better than the model.
-//! Keeps: neither buffer ever shrinks, neither exceeds its maximum; below its maximum the receive buffer holds twice
-//! the largest `copied` that exceeded an initial window.
+//! Properties kept: neither buffer ever shrinks, neither exceeds its maximum; below its maximum the receive buffer
+//! holds twice the largest `copied` that exceeded an initial window.
 
 use crate::policy::Policy;
 use bufwise_units::{Bytes, Decision, Micros, Sample};
@@ -62,7 +62,7 @@ impl Version {
         }
     }
 
-    /// Returns the constant part of a receive window, beyond twice the bytes of a round trip.
+    /// Returns the constant part of a receive window, in bytes, which is added to twice the bytes of a round trip.
     const fn cushion(self, mss: Bytes) -> Bytes {
         match self {
             Self::Before6_16 => mss.times(RECEIVE_CUSHION),
@@ -70,12 +70,12 @@ impl Version {
         }
     }
 
-    /// Whether a window has room for as much growth again as the last.
+    /// Whether the window has extra room in proportion to the growth of `copied`.
     const fn foresees_growth(self) -> bool {
         matches!(self, Self::Before6_16 | Self::From6_18)
     }
 
-    /// Whether bytes that wait behind a hole have room of their own.
+    /// Whether the window has extra room for the bytes that wait behind a hole.
     const fn counts_out_of_order(self) -> bool {
         matches!(self, Self::From6_16 | Self::From6_18)
     }
@@ -191,7 +191,7 @@ impl KernelModel {
         self.send_memory = self.send_memory.max(wanted.min(self.config.wmem_max));
     }
 
-    /// `tcp_rcv_space_adjust`.
+    /// Adjusts the receive buffer once per round trip, as `tcp_rcv_space_adjust` does.
     fn adjust_receive(&mut self, sample: &Sample, mss: Bytes, now: Micros) {
         let (received, rtt) = (sample.bytes_received, sample.rcv_rtt);
         let Some((began, before)) = self.began else {
@@ -209,7 +209,7 @@ impl KernelModel {
         }
     }
 
-    /// `tcp_data_queue_ofo`: the buffer has room for what waits behind a hole.
+    /// Makes room in the buffer for data behind a hole, as `tcp_data_queue_ofo` does.
     fn take_out_of_order(&mut self, sample: &Sample, mss: Bytes) {
         let (in_order, by_then) = self.in_order;
         if sample.bytes_received != in_order {
@@ -220,7 +220,7 @@ impl KernelModel {
         }
     }
 
-    /// `tcp_rcvbuf_grow`: grows the buffer; `copied` is the largest of a round trip from now on.
+    /// Grows the buffer as `tcp_rcvbuf_grow` does; `copied` is the largest of a round trip from now on.
     fn grow_receive(&mut self, copied: Bytes, out_of_order: Bytes, mss: Bytes) {
         let version = self.config.version;
         let before = std::mem::replace(&mut self.most_copied, copied);

@@ -1,4 +1,4 @@
-//! The trait of all policies.
+//! The trait of all policies: each takes samples of a connection, and decides the sizes of its buffers.
 
 use bufwise_units::{Bytes, Decision, Micros, Sample};
 

@@ -15,8 +15,8 @@
 //! - A document of up to 8 KB takes no part in the shares: its buffer and its initial window are its own size.
 //!
 //! [`Config::published`] is the paper's rule: lost segments, `b = 2`, Reno for all.
-//! Keeps: steady `p`, RTT and RTO give a steady demand, however cwnd moves; more loss never raises it; the modelled
-//! demand is within the configured bounds.
+//! Properties kept: steady `p`, RTT and RTO give a steady demand, however cwnd moves; more loss never raises it; the
+//! modelled demand is within the configured bounds.
 
 use crate::abt::{self, Abt};
 use crate::policy::Policy;
@@ -75,7 +75,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// SABT as published: lost segments, two packets per acknowledgement, Reno's equation for all.
+    /// Returns SABT as published: lost segments, two packets per acknowledgement, Reno's equation for all.
     #[must_use]
     pub fn published() -> Self {
         Self { losses: LossCount::Packets, packets_per_ack: 2, own_response: false, ..Self::default() }

@@ -15,7 +15,7 @@
 //! (no sort) moves the smaller half of the open demands to the front, and one sum decides on which side `m` lies. The
 //! cost is `n + n/2 + n/4 + ...`, linear whatever the demands.
 //!
-//! Keeps: the parts sum to no more than `B` (EQ, max-min, proportional); no part exceeds its demand (max-min,
+//! Properties kept: the parts sum to no more than `B` (EQ, max-min, proportional); no part exceeds its demand (max-min,
 //! proportional); a connection that demands no more than `B / n` gets all of it; the order of connections does not
 //! matter. Rounding to whole bytes leaves at most one byte per connection unused (proportional: three).
 
@@ -36,7 +36,7 @@ use bufwise_units::Bytes;
 pub enum Share {
     /// The whole demand: the budget suffices for all.
     Unlimited,
-    /// This much, needed or not.
+    /// This many bytes, whatever the demand is.
     Equal(Bytes),
     /// The demand, but no more than this.
     Level(Bytes),
@@ -93,7 +93,7 @@ pub fn max_min(demands: &[Bytes], budget: Bytes) -> Share {
     max_min_in_place(&mut demands.to_vec(), budget)
 }
 
-/// Like [`max_min`], but without a copy: reorders `demands`.
+/// Computes [`max_min`] without a copy: reorders `demands`.
 #[must_use]
 pub fn max_min_in_place(demands: &mut [Bytes], budget: Bytes) -> Share {
     if total(demands) <= u128::from(budget.0) {
@@ -130,7 +130,7 @@ pub fn proportional(demands: &[Bytes], budget: Bytes) -> Share {
     proportional_in_place(&mut demands.to_vec(), budget)
 }
 
-/// Like [`proportional`], but without a copy: reorders `demands`.
+/// Computes [`proportional`] without a copy: reorders `demands`.
 #[must_use]
 pub fn proportional_in_place(demands: &mut [Bytes], budget: Bytes) -> Share {
     let (sum, connections) = (total(demands), demands.len());
@@ -160,7 +160,7 @@ pub fn proportional_in_place(demands: &mut [Bytes], budget: Bytes) -> Share {
 /// published counts its buffers in packets (Matsuo, equation 1 and section 3.1). If `packet` is zero (unknown), the
 /// share stays as it is.
 ///
-/// Keeps: no more than the share, unless that is below one packet.
+/// Properties kept: the result is no more than the share, unless that is below one packet.
 #[must_use]
 pub fn in_packets(share: Bytes, packet: Bytes) -> Bytes {
     match (share, packet) {
@@ -213,8 +213,8 @@ fn split(demands: &mut [Bytes], is_met: impl Fn(Bytes, u128, usize) -> bool) -> 
 ///
 /// Ours: the share is kept as a fraction. In whole bytes the rounds can stop short of max-min: with three demands of 5,
 /// one of 100 and a budget of 22 bytes, 22 / 4 = 5 would never let the three count as small.
-/// Keeps: with steady demands the share reaches the max-min level within one round per distinct demand and two more,
-/// and stays there.
+/// Properties kept: with steady demands the share reaches the max-min level within one round per distinct demand and
+/// two more, and stays there.
 ///
 /// ```
 /// use bufwise_policy::share::{AbtRounds, Share};

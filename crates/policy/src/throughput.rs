@@ -22,8 +22,9 @@
 //! time-outs are Reno's.
 //!
 //! The equation needs roots, so it is in floating point; only user space evaluates it.
-//! Keeps: falls as `p`, `RTT`, `RTO` grow; for small `p` it is the square-root law `sqrt(3 / (2*b*p)) / RTT` (CUBIC:
-//! with a short `RTT`); without loss it is `Wmax / RTT`; CUBIC's rate is at least Reno's.
+//! Properties kept: the throughput falls as `p`, `RTT`, `RTO` grow; for small `p` it is the square-root law
+//! `sqrt(3 / (2*b*p)) / RTT` (CUBIC: with a short `RTT`); without loss it is `Wmax / RTT`; CUBIC's rate is at least
+//! Reno's.
 
 /// `C` of RFC 9438 in packets per second cubed (section 5).
 const CUBIC_C: f64 = 0.4;

@@ -18,7 +18,7 @@ use nix::sys::socket::SockProtocol;
 
 use crate::netlink::{self, AskError, Malformed, Netlink, u32_at};
 
-/// `struct ifinfomsg`.
+/// Length of `struct ifinfomsg`, bytes.
 const MESSAGE_LEN: usize = 16;
 const IFLA_IFNAME: u16 = 3;
 const IFLA_EXT_MASK: u16 = 29;
@@ -96,7 +96,7 @@ impl Hash for Device {
 /// Largest packet that a sender hands a device at once, in bytes with headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GsoMaxSize {
-    /// `gso_max_size`.
+    /// `gso_max_size` of the device.
     pub size: u32,
     /// `gso_ipv4_max_size`, for IPv4; equal to `size` before Linux 6.3.
     pub ipv4: u32,
@@ -110,7 +110,7 @@ pub enum DeviceError {
     Io {
         /// The step that failed.
         operation: &'static str,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The kernel refused, mostly for lack of CAP_NET_ADMIN; or the device is gone (`ENODEV`).
@@ -158,7 +158,7 @@ impl Devices {
     /// Returns every device but the loopback, ordered by number. A device whose name is not UTF-8 is skipped.
     ///
     /// # Errors
-    /// As [`DeviceError`] says.
+    /// Any [`DeviceError`]; a list that cannot be read to its end is not returned.
     pub fn all(&mut self) -> Result<Vec<Device>, DeviceError> {
         let mut links = self.ask(0, netlink::DUMP)?;
         links.sort_by_key(|link| link.device);
@@ -168,7 +168,7 @@ impl Devices {
     /// Returns the largest packet that a sender hands the device at once, in bytes.
     ///
     /// # Errors
-    /// As [`DeviceError`] says.
+    /// Any [`DeviceError`], notably [`DeviceError::Refused`] if the device is gone.
     pub fn gso_max_size(&mut self, device: Device) -> Result<GsoMaxSize, DeviceError> {
         let links = self.ask(device.index, netlink::ACKNOWLEDGE)?;
         let link = links.into_iter().find(|link| link.device == device);
@@ -178,7 +178,8 @@ impl Devices {
     /// Sets `gso_max_size` for connections that look up their route from now on; needs CAP_NET_ADMIN.
     ///
     /// # Errors
-    /// As [`DeviceError`] says; the kernel takes no more than the device's `tso_max_size`.
+    /// [`DeviceError::Refused`] without the privilege, if the device is gone, or for a size beyond the device's `tso_max_size`;
+    /// [`DeviceError::Io`].
     pub fn set_gso_max_size(&mut self, device: Device, size: GsoMaxSize) -> Result<(), DeviceError> {
         let mut body = message(device.index);
         // A first attribute of 64 KiB or less sets both sizes, so the IPv4 size must come second.
@@ -207,7 +208,7 @@ impl Devices {
     }
 }
 
-/// `struct ifinfomsg`: any family, any type, the device's number, no flags.
+/// Returns a `struct ifinfomsg`: any family, any type, the device's number, no flags.
 fn message(index: u32) -> Vec<u8> {
     let mut body = vec![0; MESSAGE_LEN];
     body[4..8].copy_from_slice(&index.to_ne_bytes());

@@ -115,7 +115,7 @@ impl CongestionControl {
         Self(bytes)
     }
 
-    /// The name, `""` if unknown.
+    /// Returns the name, `""` if unknown.
     #[must_use]
     pub fn as_str(&self) -> &str {
         let end = self.0.iter().position(|byte| *byte == 0).unwrap_or(self.0.len());
@@ -203,7 +203,7 @@ impl Connection {
 
 /// A UDP socket that has a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bound {
+pub struct BoundUdp {
     /// Own address.
     pub local: SocketAddr,
     /// Inode of the socket in `/proc/PID/fd`.
@@ -220,7 +220,7 @@ pub enum DiagError {
     Io {
         /// The step that failed.
         operation: &'static str,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The kernel refused the request.
@@ -228,7 +228,7 @@ pub enum DiagError {
     Refused {
         /// `TCP` or `UDP`.
         what: Protocol,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
     /// A message did not have the form that `linux/inet_diag.h` gives.
@@ -291,7 +291,7 @@ impl Diag {
     /// Returns all TCP sockets in one of `states`, IPv4 first.
     ///
     /// # Errors
-    /// As [`DiagError`] says; a list that could not be read to its end is not returned.
+    /// Any [`DiagError`]; a list that cannot be read to its end is not returned.
     pub fn tcp(&mut self, states: States) -> Result<Vec<Connection>, DiagError> {
         let mut connections = Vec::new();
         self.tcp_into(states, &mut connections)?;
@@ -325,12 +325,12 @@ impl Diag {
     ///
     /// # Errors
     /// As [`Diag::tcp`].
-    pub fn udp(&mut self, port: Option<u16>) -> Result<Vec<Bound>, DiagError> {
+    pub fn udp(&mut self, port: Option<u16>) -> Result<Vec<BoundUdp>, DiagError> {
         let mut sockets = Vec::new();
         self.dump(Protocol::Udp, States::ALL, port, |message| {
             let Connection { local, inode, uid, .. } = message.connection();
             if local.port() != 0 {
-                sockets.push(Bound { local, inode, uid });
+                sockets.push(BoundUdp { local, inode, uid });
             }
         })?;
         Ok(sockets)
@@ -465,7 +465,7 @@ mod tests {
         let socket = UdpSocket::bind("[::1]:0").unwrap();
         let address = socket.local_addr().unwrap();
         let found = diag.udp(Some(address.port())).unwrap();
-        assert!(found.contains(&Bound {
+        assert!(found.contains(&BoundUdp {
             local: address,
             inode: inode(&socket),
             uid: nix::unistd::getuid().as_raw()

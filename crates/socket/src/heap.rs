@@ -16,7 +16,7 @@
 ///
 /// The settings hold for the whole process, and override the environment (`MALLOC_ARENA_MAX` and others). Call this before
 /// the first thread is started. It does nothing with other allocators than glibc's.
-pub fn give_back_freed() {
+pub fn limit_retained_memory() {
     #[cfg(target_env = "gnu")]
     {
         use libc::{M_ARENA_MAX, M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, mallopt};
@@ -29,8 +29,8 @@ pub fn give_back_freed() {
     }
 }
 
-/// Gives the freed memory of all heaps back to the system once. Other threads that allocate wait meanwhile, some milliseconds
-/// for tens of megabytes, so it is to be called while nothing is urgent. Allocators other than glibc's do nothing.
+/// Returns the freed memory of all heaps to the system once. Other threads that allocate wait meanwhile, some milliseconds for
+/// tens of megabytes, so call it while nothing is urgent. It does nothing with other allocators than glibc's.
 pub fn trim() {
     #[cfg(target_env = "gnu")]
     {

@@ -92,11 +92,11 @@ kernel_struct! {
         pub lost: u32,
         /// Segments retransmitted and not yet acknowledged.
         pub retrans: u32,
-        /// No longer filled.
+        /// Linux no longer fills this.
         pub fackets: u32,
         /// Milliseconds since data was last sent.
         pub last_data_sent: u32,
-        /// Not filled by Linux.
+        /// Linux does not fill this.
         pub last_ack_sent: u32,
         /// Milliseconds since data last arrived.
         pub last_data_recv: u32,
@@ -288,6 +288,19 @@ impl TcpInfo {
         Bytes(if receives { self.rcv_mss.max(self.snd_mss) } else { self.snd_mss }.into())
     }
 
+    /// Returns how many segments with data were sent, retransmissions included. The kernel counts 32 bits, an hour of a fast
+    /// link; the bytes, which it counts in 64, tell how often that was full.
+    #[must_use]
+    pub fn segments_out(&self) -> u64 {
+        in_64_bits(self.data_segs_out, self.bytes_sent, self.snd_mss)
+    }
+
+    /// Returns how many of these were retransmissions.
+    #[must_use]
+    pub fn segments_retransmitted(&self) -> u64 {
+        in_64_bits(self.total_retrans, self.bytes_retrans, self.snd_mss)
+    }
+
     /// Converts to the sample that policies decide on; fields that only probes and reads can fill stay 0.
     #[must_use]
     pub fn to_sample(&self, mem: &SkMem) -> Sample {
@@ -315,6 +328,15 @@ impl TcpInfo {
             ..Sample::default()
         }
     }
+}
+
+/// Returns a count of segments whose low half is `count`: the one nearest to the number of full segments with these bytes.
+fn in_64_bits(count: u32, bytes: u64, mss: u32) -> u64 {
+    const TURN: u64 = 1 << 32;
+    let count = u64::from(count);
+    let full = bytes.checked_div(mss.into()).unwrap_or_default();
+    let turns = full.saturating_sub(count).saturating_add(TURN / 2) / TURN;
+    count.saturating_add(turns * TURN)
 }
 
 #[cfg(test)]
@@ -352,6 +374,24 @@ mod tests {
         assert_eq!((info.srtt(), info.min_rtt(), info.rcv_rtt()), (None, None, None));
         let sample = info.to_sample(&SkMem::default());
         assert_eq!(sample, Sample { ssthresh: Bytes::MAX, ..Sample::default() });
+    }
+
+    #[test]
+    fn counts_of_segments_go_on_where_the_kernels_begin_again() {
+        let sent = |data_segs_out, bytes_sent| {
+            let info = TcpInfo { data_segs_out, bytes_sent, snd_mss: 1_000, ..TcpInfo::default() };
+            info.segments_out()
+        };
+        let turn = 1_u64 << 32;
+        assert_eq!((sent(0, 0), sent(900, 500_000), sent(u32::MAX, 7)), (0, 900, turn - 1));
+        // Of 10,000,000,000 segments some were not full.
+        let count = 10_000_000_000_u64;
+        assert_eq!(sent((count % turn) as u32, 1_000 * count - 900_000_000), count);
+        assert_eq!(sent(u32::MAX, u64::MAX) % turn, turn - 1);
+        let again = TcpInfo { total_retrans: 5, bytes_retrans: 5 + turn, snd_mss: 1, ..TcpInfo::default() };
+        assert_eq!(again.segments_retransmitted(), 5 + turn);
+        let nothing_known = TcpInfo { data_segs_out: 5, bytes_sent: u64::MAX, ..TcpInfo::default() };
+        assert_eq!(nothing_known.segments_out(), 5);
     }
 
     #[test]

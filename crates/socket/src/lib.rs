@@ -1,9 +1,11 @@
 //! Typed access to the Linux sockets and devices that bufwise uses: TUN devices, socket diagnostics, `TCP_INFO`,
-//! and the options that size a connection's buffers. Also what the process itself is set to: the allocator, ignored signals.
+//! and the options that size a connection's buffers. It also has the settings of the process itself: the allocator's limits, the
+//! scheduling of a thread, the signals that are ignored.
 //!
 //! This crate and the BPF loader are the only places with `unsafe`; each use is behind a safe function, in a module
 //! that states the reason.
 
+pub mod broken_pipe;
 pub mod device;
 pub mod diag;
 pub mod heap;

@@ -57,7 +57,7 @@ pub enum Limit {
 }
 
 impl Limit {
-    /// The name in reports: `application`, `send-buffer`, `receive-window`, `congestion-window`.
+    /// Returns the name in reports: `application`, `send-buffer`, `receive-window`, `congestion-window`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -109,7 +109,7 @@ pub fn limited_by(previous: &SocketSample, now: &SocketSample) -> Limit {
     }
 }
 
-/// Second part of the rule: decides whether the congestion window really was the cause.
+/// Applies the second part of the rule: decides whether the congestion window really was the cause.
 fn room_in_the_window(now: &SocketSample) -> Limit {
     if now.info.notsent_bytes > 0 || !now.info.app_limited() {
         Limit::CongestionWindow

@@ -19,9 +19,9 @@ pub(crate) const REQUEST: u16 = 0x0001;
 pub(crate) const ACKNOWLEDGE: u16 = 0x0004;
 pub(crate) const DUMP: u16 = 0x0300;
 
-/// `struct nlmsghdr`.
+/// Length of `struct nlmsghdr`, bytes.
 pub(crate) const HEADER_LEN: usize = 16;
-/// `struct nlattr`.
+/// Length of `struct nlattr`, bytes.
 pub(crate) const ATTRIBUTE_HEADER_LEN: usize = 4;
 /// Alignment of messages and attributes, in bytes.
 pub(crate) const ALIGNMENT: usize = 4;

@@ -25,7 +25,7 @@ pub enum OptionError {
     Get {
         /// The option.
         option: &'static str,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
     /// Setting failed.
@@ -35,7 +35,7 @@ pub enum OptionError {
         option: &'static str,
         /// The requested value.
         value: String,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
 }
@@ -93,7 +93,7 @@ pub fn memory(socket: impl AsFd) -> Result<SkMem, OptionError> {
     Ok(SkMem::decode(buffer.get(..len).unwrap_or(&buffer)))
 }
 
-/// Reads the limit of the send buffer in bytes of memory: twice the size that was set.
+/// Reads the limit of the send buffer (`SO_SNDBUF`) in bytes of memory: twice the size that was set.
 ///
 /// # Errors
 /// [`OptionError::Get`] as the kernel answers.
@@ -101,7 +101,7 @@ pub fn send_buffer(socket: impl AsFd) -> Result<Bytes, OptionError> {
     SockRef::from(&socket).send_buffer_size().map(|size| Bytes(size as u64)).map_err(reading("SO_SNDBUF"))
 }
 
-/// Reads the limit of the receive buffer in bytes of memory: twice the size that was set.
+/// Reads the limit of the receive buffer (`SO_RCVBUF`) in bytes of memory: twice the size that was set.
 ///
 /// # Errors
 /// [`OptionError::Get`] as the kernel answers.
@@ -153,10 +153,10 @@ pub fn force_receive_buffer(socket: impl AsFd, size: Bytes) -> Result<(), Option
         .map_err(|errno| setting("SO_RCVBUFFORCE", size)(errno.into()))
 }
 
-/// Reads which buffers are locked.
+/// Reads which buffers are locked (`SO_BUF_LOCK`).
 ///
 /// # Errors
-/// [`OptionError::Get`], notably before Linux 5.14.
+/// [`OptionError::Get`], notably before Linux 5.15.
 pub fn buffer_lock(socket: impl AsFd) -> Result<BufferLock, OptionError> {
     let mut bits = [0; size_of::<c_int>()];
     get_raw(&socket, libc::SOL_SOCKET, libc::SO_BUF_LOCK, &mut bits).map_err(reading("SO_BUF_LOCK"))?;
@@ -167,14 +167,14 @@ pub fn buffer_lock(socket: impl AsFd) -> Result<BufferLock, OptionError> {
 /// Locks buffers at their present size, or returns them to autotuning; needs no privilege.
 ///
 /// # Errors
-/// [`OptionError::Set`], notably before Linux 5.14.
+/// [`OptionError::Set`], notably before Linux 5.15.
 pub fn set_buffer_lock(socket: impl AsFd, lock: BufferLock) -> Result<(), OptionError> {
     let bits = if lock.send { SEND_LOCK } else { 0 } | if lock.receive { RECEIVE_LOCK } else { 0 };
     set_raw(&socket, libc::SOL_SOCKET, libc::SO_BUF_LOCK, &bits.to_ne_bytes())
         .map_err(setting("SO_BUF_LOCK", bits))
 }
 
-/// Reads the largest window that the connection may offer, in payload bytes.
+/// Reads the largest window that the connection may offer (`TCP_WINDOW_CLAMP`), in payload bytes.
 ///
 /// # Errors
 /// [`OptionError::Get`] for anything but a TCP socket.
@@ -211,7 +211,7 @@ pub fn set_window_clamp(socket: impl AsFd, window: Bytes) -> Result<(), OptionEr
         .map_err(setting("TCP_WINDOW_CLAMP", window))
 }
 
-/// Reads the upper bound of the socket's sending rate; all ones: no bound.
+/// Reads the upper bound of the socket's sending rate (`SO_MAX_PACING_RATE`); [`Rate::MAX`]: no bound.
 ///
 /// # Errors
 /// [`OptionError::Get`] as the kernel answers.
@@ -222,7 +222,7 @@ pub fn max_pacing_rate(socket: impl AsFd) -> Result<Rate, OptionError> {
     Ok(Rate(u64::from_ne_bytes(value)))
 }
 
-/// Bounds the rate the socket sends at, payload bytes per second; a value below `u64::MAX` turns pacing on.
+/// Bounds the socket's sending rate (`SO_MAX_PACING_RATE`); a rate below [`Rate::MAX`] turns pacing on.
 ///
 /// ```
 /// use bufwise_socket::options;
@@ -242,7 +242,7 @@ pub fn set_max_pacing_rate(socket: impl AsFd, rate: Rate) -> Result<(), OptionEr
         .map_err(setting("SO_MAX_PACING_RATE", rate))
 }
 
-/// Reads the name of the congestion control in use.
+/// Reads the name of the congestion control in use (`TCP_CONGESTION`).
 ///
 /// # Errors
 /// [`OptionError::Get`] for anything but a TCP socket.
@@ -252,7 +252,7 @@ pub fn congestion_control(socket: impl AsFd) -> Result<String, OptionError> {
     Ok(String::from_utf8_lossy(name).into_owned())
 }
 
-/// Sets the congestion control.
+/// Sets the congestion control by its name (`TCP_CONGESTION`).
 ///
 /// # Errors
 /// [`OptionError::Set`]: no such algorithm (`NotFound`), or not allowed to this user (`PermissionDenied`).
@@ -260,7 +260,7 @@ pub fn set_congestion_control(socket: impl AsFd, name: &str) -> Result<(), Optio
     SockRef::from(&socket).set_tcp_congestion(name.as_bytes()).map_err(setting("TCP_CONGESTION", name))
 }
 
-/// Reads how many bytes may wait unsent before the socket stops being writable.
+/// Reads how many bytes may wait unsent before the socket stops being writable (`TCP_NOTSENT_LOWAT`).
 ///
 /// # Errors
 /// [`OptionError::Get`] for anything but a TCP socket.
@@ -271,7 +271,7 @@ pub fn notsent_low_water(socket: impl AsFd) -> Result<Bytes, OptionError> {
         .map_err(reading("TCP_NOTSENT_LOWAT"))
 }
 
-/// Bounds the bytes that may wait unsent before the socket stops being writable.
+/// Bounds the bytes that may wait unsent before the socket stops being writable (`TCP_NOTSENT_LOWAT`).
 ///
 /// # Errors
 /// [`OptionError::Set`] for anything but a TCP socket.

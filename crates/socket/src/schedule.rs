@@ -31,13 +31,13 @@ pub fn precise(priority: i32) -> bool {
 /// Keeps the processors from sleeping deeper than a poll while it lives: wake-ups are prompt, but idle time costs as
 /// much power as work.
 #[derive(Debug)]
-pub struct Wakeful {
+pub struct CpuLatencyRequest {
     /// The kernel drops the request when this file is closed.
     _request: File,
     _busy: Option<Busy>,
 }
 
-impl Wakeful {
+impl CpuLatencyRequest {
     /// Requests a wake-up latency of 0 us from the kernel. If the kernel does not control how its processors sleep, one
     /// thread for each of them takes the time that no other thread of this cgroup wants; other cgroups may then have less.
     ///

@@ -1,8 +1,8 @@
 //! The signals that a process ignores.
 //!
-//! Problem: a process begins with the signals ignored that its parent ignores: SIGHUP under nohup(1), SIGINT and SIGQUIT where a
-//! shell without job control starts it by `&`. A handler, or a descriptor that reads blocked signals, makes such a signal count
-//! all the same.
+//! Problem: a process inherits from its parent which signals are ignored: SIGHUP under nohup(1), SIGINT and SIGQUIT if a shell
+//! without job control starts it by `&`. A program that installs a handler, or reads signals from a descriptor, must leave these
+//! signals out; otherwise they take effect all the same.
 //! Source: execve(2), signal(7), `SigIgn` in proc_pid_status(5).
 
 use std::fs;

@@ -51,7 +51,7 @@ impl VnetHeader {
     pub const PLAIN: Self =
         Self { flags: 0, gso_type: GSO_NONE, hdr_len: 0, gso_size: 0, csum_start: 0, csum_offset: 0 };
 
-    /// The header as the kernel reads it.
+    /// Returns the header as the kernel reads it.
     #[must_use]
     pub fn encode(&self) -> [u8; HEADER_LEN] {
         let mut out = [0; HEADER_LEN];

@@ -9,7 +9,7 @@ use memory::{MIB, resident};
 
 #[test]
 fn large_blocks_that_are_freed_are_no_longer_resident() {
-    bufwise_socket::heap::give_back_freed();
+    bufwise_socket::heap::limit_retained_memory();
     let before = resident();
     // Without the setting, blocks up to this size would be parts of a heap from now on.
     drop(black_box(vec![1_u8; 16 * MIB]));

@@ -38,14 +38,14 @@ pub fn ipv6() -> bool {
     there
 }
 
-/// Where `PATH` has the program; skips the test if nowhere.
+/// Returns where `PATH` has the program; skips the test if nowhere.
 #[must_use]
 pub fn program(name: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     found(name, env::split_paths(&path).map(|directory| directory.join(name)))
 }
 
-/// The first of these files that exists; skips the test, which needs `what`, if none does.
+/// Returns the first of these files that exists; skips the test, which needs `what`, if none does.
 #[must_use]
 pub fn found(what: &str, files: impl IntoIterator<Item = PathBuf>) -> Option<PathBuf> {
     let file = files.into_iter().find(|file| file.exists());

@@ -1,4 +1,4 @@
-//! The decision of a policy.
+//! The decision of a policy: the sizes and rates that its caller sets on the socket.
 
 use crate::quantity::{Bytes, Rate};
 

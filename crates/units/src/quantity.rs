@@ -87,13 +87,13 @@ impl Micros {
     /// The start of the clock, or an empty span ("not measured yet" where a field says so).
     pub const ZERO: Self = Self(0);
 
-    /// A span of whole milliseconds.
+    /// Makes a span of whole milliseconds.
     #[must_use]
     pub const fn from_millis(millis: u64) -> Self {
         Self(millis.saturating_mul(1_000))
     }
 
-    /// A span of whole seconds.
+    /// Makes a span of whole seconds.
     #[must_use]
     pub const fn from_secs(secs: u64) -> Self {
         Self(secs.saturating_mul(1_000_000))
@@ -191,19 +191,19 @@ impl Nanos {
     /// The start of the clock, or an empty span.
     pub const ZERO: Self = Self(0);
 
-    /// A span of whole microseconds, saturating.
+    /// Makes a span of whole microseconds, saturating.
     #[must_use]
     pub const fn from_micros(micros: u64) -> Self {
         Self(micros.saturating_mul(1_000))
     }
 
-    /// A span of whole milliseconds, saturating.
+    /// Makes a span of whole milliseconds, saturating.
     #[must_use]
     pub const fn from_millis(millis: u64) -> Self {
         Self(millis.saturating_mul(1_000_000))
     }
 
-    /// A span of whole seconds, saturating.
+    /// Makes a span of whole seconds, saturating.
     #[must_use]
     pub const fn from_secs(secs: u64) -> Self {
         Self(secs.saturating_mul(1_000_000_000))

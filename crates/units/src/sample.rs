@@ -23,9 +23,9 @@ pub struct Sample {
     pub mss: Bytes,
 
     // Sending side.
-    /// Congestion window: `snd_cwnd * mss`.
+    /// Congestion window in payload bytes: `snd_cwnd * mss`; 0: unknown.
     pub cwnd: Bytes,
-    /// Slow-start threshold in bytes; [`Bytes::MAX`] while the first slow start lasts.
+    /// Slow-start threshold in payload bytes; [`Bytes::MAX`] while the first slow start lasts; 0: unknown.
     pub ssthresh: Bytes,
     /// Smoothed round-trip time at the sender; 0: not measured.
     pub srtt: Micros,
@@ -53,9 +53,9 @@ pub struct Sample {
     /// The sender ran out of unsent data during the delivery-rate sample (`tcpi_delivery_rate_app_limited`). The
     /// kernel also sets this when a full send buffer was the reason: see [`Sample::application_limits`].
     pub app_limited: bool,
-    /// Limit of the send buffer (`sk_sndbuf`: memory, not payload).
+    /// Limit of the send buffer (`sk_sndbuf`: memory, not payload); 0: unknown.
     pub sndbuf: Bytes,
-    /// Memory that queued send data holds (`sk_wmem_queued`).
+    /// Memory that queued send data holds (`sk_wmem_queued`); 0: none, or the source does not report it.
     pub send_queued: Bytes,
 
     // Receiving side.
@@ -63,11 +63,11 @@ pub struct Sample {
     pub bytes_received: Bytes,
     /// The receiver's own estimate of the round-trip time (`tcpi_rcv_rtt`); 0: none yet.
     pub rcv_rtt: Micros,
-    /// Limit of the receive buffer (`sk_rcvbuf`: memory, not payload).
+    /// Limit of the receive buffer (`sk_rcvbuf`: memory, not payload); 0: unknown.
     pub rcvbuf: Bytes,
     /// Memory that received data holds until it is read (`sk_rmem_alloc`); 0: none, or the source does not report it.
     pub receive_queued: Bytes,
-    /// Window currently advertised, bytes.
+    /// Window that is advertised now, in payload bytes; 0: none, or the source does not report it.
     pub rcv_wnd: Bytes,
     /// Data segments that arrived, in order or not (`tcpi_data_segs_in`); 0: the source does not count them.
     pub segs_in: u64,

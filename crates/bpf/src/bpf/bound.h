@@ -43,14 +43,14 @@
 #define BW_BOUND_SLACK (192ULL << 10)
 /* Smallest T (us): below this the delays of hosts exceed those of the path. */
 #define BW_BOUND_SHORTEST 5000ULL
-/* A measurement takes so many shortest round-trip times, and at least the present one. */
+/* A measurement takes this many shortest round-trip times, and at least the present one. */
 #define BW_BOUND_ROUNDS 4
-/* The rate grows as long as one of so many measurements exceeds all before by 1/4 (BBR's end of startup). */
+/* The rate grows as long as one of this many measurements exceeds all before by 1/4 (BBR's end of startup). */
 #define BW_BOUND_PATIENCE 3
-/* The rate still rises as long as one of so many measurements exceeds all before by 1/32. */
+/* The rate still rises as long as one of this many measurements exceeds all before by 1/32. */
 #define BW_BOUND_RISING 4
 #define BW_BOUND_RISE 32
-/* The rate has fallen after so many measurements in a row below 7/8 of R. */
+/* The rate has fallen after this many measurements in a row below 7/8 of R. */
 #define BW_BOUND_FALLEN 2
 /*
  * While the bound descends, a queue of the connection's own drains: each measurement finds a round trip at least 1/16
@@ -59,13 +59,13 @@
 #define BW_BOUND_DRAINS 16
 /* The kernel's memory per congestion window: 3.2 windows on 6.18, rounded up to a factor that loses no throughput. */
 #define BW_BOUND_USUAL 4
-/* There is no queue after so many measurements in a row without one. */
+/* There is no queue after this many measurements in a row without one. */
 #define BW_BOUND_EMPTY 2
 /* A buffer has run empty if it holds less than 1/4 of its limit. */
 #define BW_BOUND_RUN_EMPTY 4
 /* R is the largest rate of this period and of the one before; a period counts only time with data to send (us). */
 #define BW_BOUND_PERIOD 8000000ULL
-/* The usual bound holds for so long at first, then twice as long after each failed attempt, up to the second (us). */
+/* How long the usual bound holds (us): at first, and at most. Each failed attempt doubles the time. */
 #define BW_BOUND_HOLD 2000000U
 #define BW_BOUND_LONGEST_HOLD 64000000U
 
@@ -118,7 +118,7 @@ struct bw_bound_sample {
 	__u32 app_limited;
 };
 
-/* R, bytes per second; 0: not known. */
+/* Returns R (bytes per second); 0: not known. */
 BW_FN __u64 bw_bound_rate(const struct bw_bound *s)
 {
 	return bw_max(s->rate, s->rate_before);
@@ -136,13 +136,13 @@ BW_FN int bw_bound_is_queued(const struct bw_bound_sample *x)
 	return x->srtt > x->min_rtt + x->min_rtt / 4 + 1000;
 }
 
-/* The usual bound (memory): what the kernel's autotuning would have allowed. */
+/* Returns the usual bound (memory): what the kernel's autotuning would have allowed. */
 BW_FN __u64 bw_bound_usual(const struct bw_bound_sample *x)
 {
 	return bw_min(x->usual, bw_times(bw_min(x->cwnd, BW_MOST_BYTES), BW_BOUND_USUAL) + BW_BOUND_SLACK);
 }
 
-/* The lean bound: memory for two R * T, and the slack. */
+/* Returns the lean bound: memory for two R * T, and the slack. */
 BW_FN __u64 bw_bound_lean(const struct bw_bound *s, const struct bw_bound_sample *x)
 {
 	__u64 product = bw_product(bw_min(bw_bound_rate(s), BW_FASTEST), bw_max(x->min_rtt, BW_BOUND_SHORTEST));
@@ -151,8 +151,9 @@ BW_FN __u64 bw_bound_lean(const struct bw_bound *s, const struct bw_bound_sample
 }
 
 /*
- * The bound (memory) that R, T and the queue call for. A rate that no longer grows by 1/4 but still rises gets the room
- * of a growing one, within what the kernel would have given: that costs other flows no more than the kernel does.
+ * Returns the bound (memory) that R, T and the queue call for. A rate that no longer grows by 1/4 but still rises gets
+ * the room of a growing one, within what the kernel would have given: that costs other flows no more than the kernel
+ * does.
  */
 BW_FN __u64 bw_bound_wanted(const struct bw_bound *s, const struct bw_bound_sample *x)
 {
@@ -273,7 +274,10 @@ BW_FN void bw_bound_watch_writer(struct bw_bound *s, const struct bw_bound_sampl
 		bw_bound_begin_usual(s, x->now);
 }
 
-/* Length of a measurement (us). While the rate grows, 7/8 of a round trip, for callbacks come once per round trip. */
+/*
+ * Returns the length of a measurement (us). While the rate grows, 7/8 of a round trip, for callbacks come once per
+ * round trip.
+ */
 BW_FN __u64 bw_bound_span(const struct bw_bound *s, const struct bw_bound_sample *x)
 {
 	__u64 rtt = bw_max(bw_min(x->min_rtt, BW_LONGEST), 1);

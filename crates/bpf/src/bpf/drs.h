@@ -60,7 +60,7 @@ struct bw_receive_sample {
 	__u32 scale;
 };
 
-/* The window for the largest measurement: a multiple of 2^scale within `initial` and `max`. */
+/* Returns the window for the largest measurement: a multiple of 2^scale within `initial` and `max`. */
 BW_FN __u64 bw_drs_window(const struct bw_drs *s, __u64 mss, __u32 scale, __u64 initial, __u64 max)
 {
 	__u32 shift = scale < BW_LARGEST_SCALE ? scale : BW_LARGEST_SCALE;

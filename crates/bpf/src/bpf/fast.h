@@ -37,11 +37,11 @@
  * Send buffer (memory) that the kernel gives a connection right after ESTABLISHED: 87 KB on Ethernet, rounded up.
  */
 #define BW_INITIAL_SNDBUF (128U << 10)
-/* fit at the receiver stops timing trains after so many segments without a useful one. */
+/* fit at the receiver stops timing trains after this many segments without a useful train. */
 #define BW_FIT_WINDOW_SEGMENTS_SEEN 4096
 /* The first window that a receiver offers (bytes). */
 #define BW_FIRST_WINDOW 65535
-/* A receiver rests after so many round trips with little. ssh and git exchange fewer small messages before their data. */
+/* A receiver rests after this many round trips with little. ssh and git exchange fewer small messages before their data. */
 #define BW_ROUNDS_OF_LITTLE 256
 
 /* The fast path's figures of a connection, in the storage of its socket. Times are us; all zero for a new connection. */
@@ -144,7 +144,7 @@ BW_FN int bw_is_round_due(const volatile struct bw_config *c, const struct bw_fa
 	       (g->app_limited && !v->app_limited);
 }
 
-/* After a sample: computes for which congestion windows the next round trips need none. */
+/* Computes, after a sample, for which congestion windows the next round trips need no sample. */
 BW_FN void bw_rest_rounds(const volatile struct bw_config *c, const volatile struct bw_control *all,
 			  struct bw_fast *g, const struct bw_flow *f)
 {
@@ -210,7 +210,10 @@ BW_FN int bw_is_burst(const struct bw_fast *g, __u32 received, __u32 advmss)
 /* A receiver's callback for each segment stays as it is, is switched on, or is switched off (rest). */
 enum bw_watch { BW_WATCH_AS_BEFORE, BW_WATCH, BW_REST };
 
-/* Called for each measured round trip: counts those with little in a row, and tells what the callback should be. */
+/*
+ * Counts the round trips with little in a row, and returns what the callback should do next. It is called for each
+ * measured round trip.
+ */
 BW_FN enum bw_watch bw_count_round(struct bw_fast *g, __u32 received, __u32 advmss)
 {
 	int more = bw_is_more_than_little(g, received, advmss);
@@ -226,7 +229,7 @@ BW_FN enum bw_watch bw_count_round(struct bw_fast *g, __u32 received, __u32 advm
 	return BW_WATCH_AS_BEFORE;
 }
 
-/* fit at the receiver: time to the next sample (us). */
+/* Returns the time to the next sample of fit at the receiver (us). */
 BW_FN __u64 bw_fit_window_distance(const struct bw_flow *f, __u64 rtt)
 {
 	if (rtt >= BW_FIT_SHORTEST && (f->fit_window.phase == BW_FIT_RAMP || f->arrivals.behind))
@@ -240,7 +243,10 @@ BW_FN __u64 bw_fit_window_distance(const struct bw_flow *f, __u64 rtt)
 	return bw_fit_window_tick(rtt);
 }
 
-/* When the next sample of the receive rule is due (us). For SOBAS several per round trip: it also counts losses. */
+/*
+ * Returns when the next sample of the receive rule is due (us). SOBAS takes several per round trip, because it also
+ * counts losses.
+ */
 BW_FN __u64 bw_next_window(const volatile struct bw_config *c, const struct bw_flow *f, __u64 now)
 {
 	__u64 rtt = bw_unloaded_rtt(f), next = now + bw_min(rtt / BW_WINDOW_SAMPLES, BW_SLOT), due;

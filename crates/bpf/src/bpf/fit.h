@@ -393,15 +393,15 @@ BW_FN void bw_fit_follow(struct bw_fit *s, const struct bw_fit_sample *x)
 
 /* ---- All ------------------------------------------------------------------------------------------------ */
 
-/* In the phase Open: whether the round's rate tells what the path carries, and not what an idle application sends. */
+/* Whether, in the phase Open, the round's rate tells what the path carries, and not what an idle application sends. */
 BW_FN int bw_fit_fills_window(const struct bw_fit *s, const struct bw_fit_sample *x, __u64 delivered)
 {
 	return !(s->limited | x->app_limited) && bw_product(delivered, x->srtt) * BW_FIT_OPEN_USED >= bw_fit_cwnd(x);
 }
 
 /*
- * In the phase Open: tries a roof again at the delivered rate, once the hold time is over, that rate has stopped growing, and
- * the connection uses its congestion window.
+ * Tries a roof again in the phase Open, at the delivered rate, once the hold time is over, that rate has stopped
+ * growing, and the connection uses its congestion window.
  */
 BW_FN void bw_fit_rest(struct bw_fit *s, const struct bw_fit_sample *x)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /*
- * fit at the receiver, first part: the phases Start and Ramp, until it knows the path. fit_window.h has the
- * problem, the terms and the rule.
+ * fit at the receiver, first part: the phases Start and Ramp, which find the capacity. fit_window.h has the problem, the terms
+ * and the rule.
  */
 #ifndef BUFWISE_FIT_RAMP_H
 #define BUFWISE_FIT_RAMP_H
@@ -10,22 +10,22 @@
 
 /* ---- Start ---------------------------------------------------------------------------------------------- */
 
-/* Returns the time (us) of the train of C'. */
+/* Returns how long the train of C' has lasted (us). */
 BW_FN __u64 bw_fit_window_train_time(const struct bw_fit_window *s)
 {
 	return bw_min(s->evidence, BW_MOST_BYTES) * 1000000 / bw_max(s->capacity, 1);
 }
 
-/* A train of this `time` (us), up to these bytes of the connection, is a first flight which usual samples would not have measured. */
+/* Whether a train of `time` (us) up to the connection's byte `bytes` is a first flight, too short for the usual samples. */
 BW_FN int bw_fit_window_is_short(const struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 time, __u64 bytes)
 {
 	return bytes < BW_FIT_WINDOW_FIRST_FLIGHT * bw_segment(x->mss) && time < BW_FIT_OBSERVED * s->tick;
 }
 
 /*
- * A pause ends a train: four times the mean distance and a millisecond. Before there is a mean, what came since the last
- * sample would have taken a quarter of the time at C' (a burst of two segments may come long before its flight); without C', half a
- * round trip.
+ * Whether the gap before this sample is a pause, which ends the train: more than four times the mean distance of samples and 1 ms.
+ * Before there is a mean: more than four times what the new bytes take at C', T / 16 and 1 ms (a burst of two segments may come
+ * long before its flight); without C', half of T.
  */
 BW_FN int bw_fit_window_is_pause(const struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
@@ -39,21 +39,21 @@ BW_FN int bw_fit_window_is_pause(const struct bw_fit_window *s, const struct bw_
 }
 
 /*
- * Round trips are longer than the queue explains that the flight of C' has left, or the handshake's was: segments that are late
- * arrive in bunches, and trains tell nothing.
+ * Whether segments are delayed by jitter, so that they arrive in bunches and trains tell nothing: round trips are longer than the
+ * queue that the flight of C' has left, or the handshake's round trip was longer than T.
  */
 BW_FN int bw_fit_window_is_jittery(const struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
 	return bw_fit_has_jitter(bw_less(x->rcv_rtt, x->rtt), bw_fit_window_train_time(s), s->first_rtt, x->rtt);
 }
 
-/* The train has enough `segments` after its first observation to tell a rate. */
+/* Whether the train has enough observations, and enough bytes for `segments` after the first one, to tell a rate. */
 BW_FN int bw_fit_window_is_train(const struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 bytes, __u64 segments)
 {
 	return s->observed >= BW_FIT_OBSERVED && bytes >= segments * bw_segment(x->mss);
 }
 
-/* Counts the train up to the last sample, if it tells a rate: whether that is C', and, in the ramp, whether it is faster. */
+/* Counts the train up to the last sample, if it tells a rate: as one with the rate C', or in the ramp as a faster one. */
 BW_FN void bw_fit_window_count_train(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
 	__u64 bytes = bw_less(s->last_bytes, s->train_bytes), rate;
@@ -75,15 +75,16 @@ BW_FN void bw_fit_window_count_train(struct bw_fit_window *s, const struct bw_fi
 	}
 }
 
-/* The train has lasted half a round trip at the time `at` (us), and was counted then if it told a rate. */
+/* Whether a train of the start has lasted for half of T at the time `at` (us). It was counted at that moment. */
 BW_FN int bw_fit_window_is_long(const struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 at)
 {
 	return s->phase == BW_FIT_START && bw_less(at, s->train_at) > x->rtt / 2;
 }
 
+/* Counts the train that has ended, and begins one with this sample. */
 BW_FN void bw_fit_window_begin_train(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
-	/* Where segments were lost, the rate is not the path's. */
+	/* A train with lost segments does not have the path's rate. */
 	if (s->train_at && x->out_of_order == s->train_out_of_order && !bw_fit_window_is_long(s, x, s->last_at))
 		bw_fit_window_count_train(s, x);
 	s->train_at = x->now;
@@ -96,28 +97,31 @@ BW_FN void bw_fit_window_begin_train(struct bw_fit_window *s, const struct bw_fi
 }
 
 /*
- * In the ramp: a train is slower than C', and no queue shows. The sender has spread it, as fit does at the other end, or its
- * window was used up: such a train does not tell C.
+ * Whether the sender has spread a train of the ramp, so that it does not tell C: the train is slower than C', and no queue shows.
+ * The sender paces, as fit does at the other end, or its window was used up.
  */
 BW_FN int bw_fit_window_is_paced(const struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 rate)
 {
 	return s->phase == BW_FIT_RAMP && rate < s->capacity - s->capacity / BW_FIT_WINDOW_AGREED && bw_fit_window_is_empty(x);
 }
 
-/* A delayed acknowledgement may put a pause into a train that is hardly longer than the best one. */
+/* Whether a train is hardly longer than that of C': a delayed acknowledgement may have put a pause into it. */
 BW_FN int bw_fit_window_is_hardly_longer(const struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 bytes)
 {
 	return !s->is_short && bytes < 2 * s->evidence && s->evidence >= BW_FIT_TRAIN * bw_segment(x->mss);
 }
 
-/* A second flight that the sender may have spread: bw_fit_window_is_slow_train() judges it once it has lasted for a quarter of T. */
+/* Whether this may be a second flight that the sender has spread; bw_fit_window_is_slow_train() judges it after a quarter of T. */
 BW_FN int bw_fit_window_may_be_paced(const struct bw_fit_window_sample *x, __u64 time)
 {
 	return x->received < BW_FIT_WINDOW_FLIGHTS * bw_segment(x->mss) && time > x->rtt / (4 * BW_FIT_WINDOW_PACED) &&
 	       time < 3 * x->rtt / (2 * BW_FIT_WINDOW_PACED);
 }
 
-/* C' is the rate of the longest train. Beyond half a round trip it may be the sender's rate that is seen. */
+/*
+ * Takes a sample into the present train. C' is the rate of the longest train of at most half a round trip: a longer one may have
+ * the sender's rate.
+ */
 BW_FN void bw_fit_window_watch_train(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
 	__u64 bytes, time, rate;
@@ -128,8 +132,8 @@ BW_FN void bw_fit_window_watch_train(struct bw_fit_window *s, const struct bw_fi
 		return;
 	}
 	/*
-	 * In the start, a train is counted once it has lasted half a round trip: where the first flights fill the path, no pause
-	 * ends it before the queue overflows.
+	 * In the start, a train is counted once it has lasted for half a round trip: if the first flights fill the path, no pause
+	 * ends the train before the queue overflows.
 	 */
 	if (bw_fit_window_is_long(s, x, x->now) && !bw_fit_window_is_long(s, x, s->last_at))
 		bw_fit_window_count_train(s, x);
@@ -158,8 +162,8 @@ BW_FN void bw_fit_window_watch_train(struct bw_fit_window *s, const struct bw_fi
 }
 
 /*
- * The longest train is a good part of C' T and more than the first flights, and no queue shows: sent as a burst it would have left
- * one. The sender paces, as fit does in its ramp at the other end, and trains have its rate.
+ * Whether the sender paces, as fit does in its ramp at the other end, so that trains have the sender's rate: the longest train is a
+ * good part of C' T and more than the first flights, but no queue shows. A burst of this size would have left one.
  */
 BW_FN int bw_fit_window_is_spread(const struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
@@ -167,13 +171,16 @@ BW_FN int bw_fit_window_is_spread(const struct bw_fit_window *s, const struct bw
 	       s->evidence * BW_FIT_WINDOW_SPREAD > bw_fit_window_held(x, s->capacity) && bw_fit_window_is_empty(x);
 }
 
-/* A round trip has delivered far more than C' allows. */
+/* Whether a round trip has delivered far more than C' allows. */
 BW_FN int bw_fit_window_is_refuted(const struct bw_fit_window *s, __u64 rate)
 {
 	return rate > s->capacity + s->capacity / BW_FIT_WINDOW_REFUTED;
 }
 
-/* C' is evident: the last train has this rate, and if C' is that train's, the train before has it, too. */
+/*
+ * Whether C' is evident: two trains in a row have this rate, nothing speaks against it, and the window has reached the part of C' T
+ * at which the start ends.
+ */
 BW_FN int bw_fit_window_is_evident(const struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
 	__u64 other = s->is_present ? s->train_rate : s->former_train_rate, most = s->capacity / BW_FIT_WINDOW_SAME;
@@ -186,10 +193,10 @@ BW_FN int bw_fit_window_is_evident(const struct bw_fit_window *s, const struct b
 }
 
 /*
- * The window in the start: what the kernel offered when the connection began, and what slow start needs, which sends two
- * segments for each that arrives. No more, for what was offered once cannot be taken back when the capacity is known. DRS
- * measures over the shortest round trip, which on a jittery path is far shorter than the usual one, and its first
- * measurements there may be of next to nothing.
+ * Returns the window in the start: what slow start needs, which sends two segments for each one that arrives, but at least the
+ * kernel's first window. It is no larger, because an offered window cannot be taken back when the capacity is known. DRS measures
+ * over the shortest round trip. On a jittery path that is far shorter than the usual one, and DRS's first measurements may be of
+ * almost nothing.
  */
 BW_FN __u64 bw_fit_window_first(const struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
@@ -204,21 +211,21 @@ BW_FN __u64 bw_fit_window_first(const struct bw_fit_window *s, const struct bw_f
 }
 
 /*
- * The window beside others' queue: more than has been under way lately. A sender in slow start fills what it is given, so that a
- * window that doubled, as DRS's does, would overflow any queue within some round trips.
+ * Returns the window in the phase Open: a quarter more than the most that was under way. A sender in slow start fills what it is
+ * offered, so a window that doubles, as DRS's does, would overflow any queue within some round trips.
  */
 BW_FN __u64 bw_fit_window_beside(const struct bw_fit_window *s)
 {
 	return s->most_under_way + s->most_under_way / BW_FIT_WINDOW_OPEN;
 }
 
-/* The window where the rule has none of its own. */
+/* Returns the window while the rule has not set one (bw_fit_window.window is 0). */
 BW_FN __u64 bw_fit_window_unbound(const struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
 	return bw_min(s->phase == BW_FIT_START ? bw_fit_window_first(s, x) : bw_fit_window_beside(s), x->max);
 }
 
-/* Growth of the window in a round trip. A queue that took the first flight takes as much again. */
+/* Returns the window's growth in a round trip of the ramp: at least an initial window, because the queue has taken one before. */
 BW_FN __u64 bw_fit_window_step(const struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
 	__u64 product = bw_fit_window_held(x, s->capacity), mss = bw_segment(x->mss), step;
@@ -229,6 +236,7 @@ BW_FN __u64 bw_fit_window_step(const struct bw_fit_window *s, const struct bw_fi
 	return bw_max(bw_less(step, BW_FIT_WINDOW_BURST * mss), BW_INITIAL_WINDOW * mss);
 }
 
+/* Enters the phase Ramp, with a window of what is under way and one step. */
 BW_FN void bw_fit_window_begin_ramp(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
 	__u64 under_way = 2 * bw_min(x->largest, BW_MOST_BYTES);
@@ -248,9 +256,9 @@ BW_FN void bw_fit_window_begin_ramp(struct bw_fit_window *s, const struct bw_fit
 }
 
 /*
- * In the start: R stays while round trips become longer by a quarter than any before: what the sender adds goes into a queue,
- * and R is C. 0: not so. A long round trip alone tells nothing: where jitter has made the sender leave slow start, R stays as
- * well, and round trips are now long, now short.
+ * In the start, returns R if the path is full: R stays while round trips become longer by a quarter than any before, so what the
+ * sender adds goes into a queue, and R is C. Returns 0 otherwise. A long round trip alone tells nothing: if jitter has made the
+ * sender leave slow start, R stays as well, and some round trips are long.
  */
 BW_FN __u64 bw_fit_window_full_rate(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
@@ -268,6 +276,7 @@ BW_FN __u64 bw_fit_window_full_rate(struct bw_fit_window *s, const struct bw_fit
 	return bw_fit_window_is_delayed(x) && rtt > s->steady_rtt + s->steady_rtt / 4 ? rate : 0;
 }
 
+/* Takes a sample in the phase Start, and decides when the phase ends. */
 BW_FN void bw_fit_window_start(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
 	__u64 rate;
@@ -288,7 +297,7 @@ BW_FN void bw_fit_window_start(struct bw_fit_window *s, const struct bw_fit_wind
 		bw_fit_window_set(s, bw_max(s->window, bw_product(rate, s->steady_rtt)), x);
 		s->extra = bw_min(bw_less(s->steady_rtt, x->rtt) * 1024 / x->rtt, BW_FIT_WINDOW_MOST_LONGER);
 	} else if (rate) {
-		/* The path is full of others' packets: a ramp that ends at once leaves the window open. */
+		/* Other flows fill the path: a ramp that ends at once leads to the phase Open. */
 		s->phase = BW_FIT_RAMP;
 		s->crowded = BW_FIT_WINDOW_CROWDED;
 		s->arrived = bw_fit_window_held(x, rate);
@@ -298,16 +307,17 @@ BW_FN void bw_fit_window_start(struct bw_fit_window *s, const struct bw_fit_wind
 	}
 }
 
-/* The rate of the longest train, had it lasted for as much longer as timers of hosts err. */
+/* Returns the least rate that the longest train shows: it may have lasted BW_FIT_CLOCK longer, because timers of hosts err. */
 BW_FN __u64 bw_fit_window_least_capacity(const struct bw_fit_window *s)
 {
 	return bw_rate(s->evidence, bw_fit_window_train_time(s) + BW_FIT_CLOCK);
 }
 
 /*
- * A train, up to the last sample, has as much payload as that of C', is far slower, and lasts for a good part of a round trip. The
- * sender has spread it, as a TCP does that paces: its first flight alone is a burst, whose train is all that tells C, and the second
- * one, which is twice as long, has the rate of two windows per round trip. Jitter spreads flights to any rate.
+ * Whether the train up to the last sample shows that TCP paces at the sender: the train has as much payload as that of C', is far
+ * slower, and lasts for a good part of a round trip. A TCP that paces sends only its first flight as a burst, so the train of that
+ * flight alone tells C. The second flight, twice as long, has the rate of two windows per round trip. Jitter would spread it to any
+ * rate, so only rates near that one count.
  */
 BW_FN int bw_fit_window_is_slow_train(const struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
@@ -320,8 +330,8 @@ BW_FN int bw_fit_window_is_slow_train(const struct bw_fit_window *s, const struc
 }
 
 /*
- * Notes whether the queue is others', in the start and in the ramp; the parts that follow judge it. In the start it also begins the ramp
- * where the sender paces. Such a sender puts nothing into the queue before its congestion window is half of C' T, so the ramp may wait until
+ * In Start and Ramp, notes for the next parts whether the queue belongs to other flows. In Start, it also begins the ramp if the
+ * sender paces. Such a sender puts nothing into the queue before its congestion window is half of C' T, so the ramp may wait until
  * then.
  */
 BW_FN void bw_fit_window_judge_pacing(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
@@ -343,8 +353,8 @@ BW_FN void bw_fit_window_judge_pacing(struct bw_fit_window *s, const struct bw_f
 /* ---- Ramp ----------------------------------------------------------------------------------------------- */
 
 /*
- * More arrives as the window grows, and yet the window holds more than R * T: acknowledgements or segments come in bursts,
- * and T is longer.
+ * Lengthens T if more arrives as the window grows although the window holds more than R * T: acknowledgements or segments come in
+ * bursts.
  */
 BW_FN void bw_fit_window_lengthen(struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 arrived, __u64 step)
 {
@@ -355,7 +365,10 @@ BW_FN void bw_fit_window_lengthen(struct bw_fit_window *s, const struct bw_fit_w
 	s->extra = bw_min((s->ramp_window - step - arrived) * 1024 / bw_max(arrived, 1), BW_FIT_WINDOW_LONGER);
 }
 
-/* Each round trip of the ramp; 1: the window has grown and what arrives has not, twice: the path is full. */
+/*
+ * Evaluates each round trip of the ramp. Returns 1 if the path is full: in two round trips in a row, the window has grown and what
+ * arrives has not.
+ */
 BW_FN int bw_fit_window_is_full(struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 step)
 {
 	__u64 elapsed = bw_less(x->now, s->round_at), arrived;
@@ -377,6 +390,7 @@ BW_FN int bw_fit_window_is_full(struct bw_fit_window *s, const struct bw_fit_win
 	return s->stuck >= 2 && !s->crowded;
 }
 
+/* Takes a sample in the phase Ramp: raises the window, and decides when the phase ends. */
 BW_FN void bw_fit_window_ramp(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
 	__u64 step = bw_fit_window_step(s, x), roof = bw_fit_window_target(s, x, bw_fit_window_held(x, s->capacity));

@@ -114,7 +114,10 @@ BW_FN void bw_fit_watch_train(struct bw_fit *s, const struct bw_fit_sample *x)
 	s->bunched = bw_fit_is_bunched(segments, s->train_time, s->gap_segments, s->gap);
 }
 
-/* In the ramp: whether the segments that are acknowledged now were sent below the roof. For a round trip they are older. */
+/*
+ * Whether the segments that are acknowledged now, in the ramp, were sent below the roof. In the first round trip they
+ * are older.
+ */
 BW_FN int bw_fit_is_roof_in_force(const struct bw_fit *s, const struct bw_fit_sample *x)
 {
 	return x->now - s->round_at > x->srtt + x->srtt / 4;

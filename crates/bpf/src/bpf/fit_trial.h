@@ -1,72 +1,75 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /*
- * fit at the receiver, second part: what R does when the window changes, on paths whose delay or rate varies. fit_window.h has
- * the problem, the terms and the rule.
+ * fit at the receiver, second part: trials, which change the window to see whether R follows, for paths whose delay or rate
+ * varies. fit_window.h has the problem, the terms and the rule.
  *
- * Problem: R * T tells what is under way without a queue only if T does. Where segments or acknowledgements come in bursts, a
- * window of R * T is too small for R, the next R is smaller, and so on. R itself shows it: it follows the window down, and it
- * would follow it up.
+ * Problem: R * T is the window that a path needs without a queue only if T is right. Where segments or acknowledgements come in
+ * bursts, a window of R * T is too small for R, so the next R is smaller, and so on. R itself shows this: it follows the window
+ * down, and it would follow it up.
+ *
+ * Terms: a *trial* enlarges the window step by step as long as R follows, or tries a smaller window for some rounds. The *noise*
+ * is the part of R (1024ths) by which R differs from round to round.
  */
 #ifndef BUFWISE_FIT_TRIAL_H
 #define BUFWISE_FIT_TRIAL_H
 
 #include "fit_ramp.h"
 
-/* The window has come far down (1024ths). */
+/* The window has come far down if it has lost this part (1024ths). */
 #define BW_FIT_TRIAL_FAR 256
-/* A round counts for this part of the means of the window and of R. */
+/* A round counts for one part in this many of the means of the window and of R. */
 #define BW_FIT_TRIAL_MEAN 4
-/* R falls by itself if it is lower by the first part while the window is lower by at most the second. */
+/* R falls by itself if it loses one part in ALONE while the window loses at most one part in UNCHANGED. */
 #define BW_FIT_TRIAL_ALONE 4
 #define BW_FIT_TRIAL_UNCHANGED 16
-/* A round counts for an eighth; no more than three times the noise so far, and this (1024ths). */
+/* A round counts for 1/AVERAGE of the noise, with at most three times the noise so far and OUTLIER (1024ths). */
 #define BW_FIT_TRIAL_AVERAGE 8
 #define BW_FIT_TRIAL_OUTLIER 32
-/* With so much noise (1024ths) a larger window is tried. */
+/* From this noise on (1024ths), R is noisy, and a larger window is tried. */
 #define BW_FIT_TRIAL_NOISE 20
-/* With so much noise, and no sure C', the window is left open. */
+/* From this noise on, the phase Open begins instead of a trial, unless C' is sure. */
 #define BW_FIT_TRIAL_UNFIT 64
-/* R is far below what the path has shown if this part of it is missing. */
+/* R is far below what the path has shown if more than one part in this many is missing. */
 #define BW_FIT_TRIAL_BELOW 8
-/* Steps (1024ths): the first, the largest where R is steady, the one where R is far below, the largest of all. */
+/* Steps (1024ths of the window): the first, the largest for a steady R, the one for an R far below, the largest of all. */
 #define BW_FIT_TRIAL_FIRST 32
 #define BW_FIT_TRIAL_CALM 64
 #define BW_FIT_TRIAL_WIDE 128
 #define BW_FIT_TRIAL_LARGEST 512
-/* R has followed the window if it has grown by so many quarters of the window's growth; the latter where R is noisy. */
+/* R has followed the window if it has grown by at least this many quarters of the window's growth; the second for a noisy R. */
 #define BW_FIT_TRIAL_FOLLOWED 3
 #define BW_FIT_TRIAL_FOLLOWED_NOISY 2
-/* Rounds at one window after which R has not followed, where it is noisy or far below what the path has shown. */
+/* An R that is noisy, or far below what the path has shown, gets this many rounds at one window to follow it. */
 #define BW_FIT_TRIAL_ROUNDS 3
-/* Rounds until the next trial after a failed one, doubled so often by failures in a row. */
+/* Rounds from a failed trial to the next one. Failures in a row double them, at most RESTS times. */
 #define BW_FIT_TRIAL_REST 4
 #define BW_FIT_TRIAL_RESTS 3
-/* With so much noise (1024ths) a failed trial proves no queue, and what its window held may stand. */
+/* From this noise on (1024ths), a failed trial does not prove a queue: T is lengthened by what the restored window holds. */
 #define BW_FIT_TRIAL_STANDS 100
 
 /*
- * A smaller window is tried after so many rounds in a row in which the window was used, did not grow, and no queue counted. It is
- * smaller by this (1024ths), which is less than the usual margin, for so many rounds.
+ * A smaller window is tried after STILL rounds in a row in which the window was used and did not grow, and no queue counted. It is
+ * smaller by LOWER (1024ths), which is less than the usual margin, and lasts for LOWER_ROUNDS rounds.
  */
 #define BW_FIT_TRIAL_STILL 6
 #define BW_FIT_TRIAL_LOWER 40
 #define BW_FIT_TRIAL_LOWER_ROUNDS 3
 
-/* The part of `before` by which `now` is smaller, in 1024ths. */
+/* Returns the part of `before` by which `now` is smaller, in 1024ths; 0 if it is not smaller. */
 BW_FN __u64 bw_fit_missing(__u64 before, __u64 now)
 {
 	return bw_less(before, now) * 1024 / bw_max(before, 1);
 }
 
-/* Takes the window and R of a round into their means. */
+/* Takes the window of a round, and its R (`rate`), into their means. */
 BW_FN void bw_fit_window_take_mean(struct bw_fit_window *s, __u64 rate)
 {
-	/* R is far lower twice in a row, and the window was not: the path carries less. */
+	/* If R is far lower twice in a row and the window is not, the path carries less. */
 	s->alone = rate < s->mean_rate - s->mean_rate / BW_FIT_TRIAL_ALONE &&
 			   (s->alone || s->window >= s->mean_window - s->mean_window / BW_FIT_TRIAL_UNCHANGED) ?
 			   s->alone + 1 : 0;
 	if (!s->anchor_rate || s->alone >= 2) {
-		/* C' is refuted where R was near it. */
+		/* If R was near C', the path no longer carries C'. */
 		if (s->alone && s->mean_rate >= s->capacity / 2)
 			s->capacity = rate;
 		s->anchor_rate = s->mean_rate = rate;
@@ -81,8 +84,8 @@ BW_FN void bw_fit_window_take_mean(struct bw_fit_window *s, __u64 rate)
 }
 
 /*
- * Whether the window has come down far and R with it, as means over some rounds, since R was highest: no queue was in the
- * window. Where R stays, the comparison begins anew.
+ * Whether the window came down in vain: since R was highest, the means of both have come far down, so the window held no queue. If
+ * R has stayed, the comparison begins anew.
  */
 BW_FN int bw_fit_window_is_futile(struct bw_fit_window *s, __u64 rate)
 {
@@ -100,13 +103,16 @@ BW_FN int bw_fit_window_is_futile(struct bw_fit_window *s, __u64 rate)
 	return 0;
 }
 
-/* By how much R differs from the last one, and from what it would be had it followed the window: the lesser. */
+/*
+ * Takes a round into the noise: the difference of R from the last R, or from the R that would have followed the window,
+ * whichever is less.
+ */
 BW_FN void bw_fit_window_note_noise(struct bw_fit_window *s, __u64 rate)
 {
 	__u64 along = s->last_rate / 1024 * bw_min(s->window * 1024 / bw_max(s->last_window, 1), 4096);
 	__u64 apart = bw_min(bw_distance(rate, s->last_rate), bw_distance(rate, along)) * 1024 / bw_max(rate, 1);
 
-	/* The first two rounds of the first trial tell it at once. */
+	/* The first two rounds of the first trial give the noise at once. */
 	if (s->trial && !s->trial_window && s->level_rounds == 1 && !s->noise)
 		s->noise = bw_min(apart, BW_FIT_WINDOW_MOST_NOISE);
 	else if (s->last_rate)
@@ -116,21 +122,21 @@ BW_FN void bw_fit_window_note_noise(struct bw_fit_window *s, __u64 rate)
 	s->last_window = s->window;
 }
 
-/* The part of `before` by which `now` is larger, in 1024ths. */
+/* Returns the part of `before` by which `now` is larger, in 1024ths; 0 if it is not larger. */
 BW_FN __u64 bw_fit_gained(__u64 before, __u64 now)
 {
 	return bw_min(bw_less(now, before), 1ULL << 40) * 1024 / bw_max(before, 1);
 }
 
-/* R is far below what the path has shown. */
+/* Whether R is far below what the path has shown. */
 BW_FN int bw_fit_window_is_far_below(const struct bw_fit_window *s, __u64 rate)
 {
 	return rate < s->fastest - s->fastest / BW_FIT_TRIAL_BELOW;
 }
 
 /*
- * Returns the next step (1024ths): twice the last one, and larger where R differs more from round to round, or where R is far
- * below what the path has shown. Where R is far above C', the ramp's C' tells nothing, and larger steps may be needed.
+ * Returns the next step (1024ths): twice the last one, and more if R is noisier or far below what the path has shown. If R is far
+ * above C', the ramp's C' is refuted, and larger steps are allowed.
  */
 BW_FN __u32 bw_fit_window_trial_step(const struct bw_fit_window *s, __u64 rate)
 {
@@ -145,6 +151,7 @@ BW_FN __u32 bw_fit_window_trial_step(const struct bw_fit_window *s, __u64 rate)
 	return bw_min(bw_min(bw_max(2 * s->trial, least), most), BW_FIT_TRIAL_LARGEST);
 }
 
+/* Takes the next step of a trial from the present window, whose mean of R is `rate`. */
 BW_FN void bw_fit_window_next_level(struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 rate)
 {
 	s->trial_window = s->window;
@@ -158,7 +165,7 @@ BW_FN void bw_fit_window_next_level(struct bw_fit_window *s, const struct bw_fit
 	bw_fit_window_set(s, s->window + s->window / 1024 * s->trial, x);
 }
 
-/* Ends a trial whose last step R has not followed: the window goes back. Each failure in a row doubles the rest. */
+/* Ends a trial whose last step R has not followed, and restores the window. Each failure in a row doubles the rest. */
 BW_FN void bw_fit_window_fail_trial(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
 	__u64 held = bw_fit_window_held(x, s->trial_rate);
@@ -172,7 +179,7 @@ BW_FN void bw_fit_window_fail_trial(struct bw_fit_window *s, const struct bw_fit
 	bw_fit_window_set(s, s->trial_window, x);
 }
 
-/* Leaves the window open for the next hold time. */
+/* Enters the phase Open for the next hold time. */
 BW_FN void bw_fit_window_open(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
 	s->hold = bw_fit_next_hold(s->hold);
@@ -186,8 +193,8 @@ BW_FN void bw_fit_window_open(struct bw_fit_window *s, const struct bw_fit_windo
 }
 
 /*
- * Judges the step by the mean of R at the present window. If R still follows where the window holds far more than R * T, T
- * tells nothing here: the window is left open.
+ * Judges a step by the mean of R at the present window. If R still follows although the window holds far more than R * T, then T
+ * says nothing about this path, and the phase Open begins.
  */
 BW_FN void bw_fit_window_judge_trial(struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 rate)
 {
@@ -218,9 +225,9 @@ BW_FN void bw_fit_window_judge_trial(struct bw_fit_window *s, const struct bw_fi
 }
 
 /*
- * Judges a smaller window, and goes back to the one before. If R has followed it down, that one holds no queue: T is longer by what
- * it holds beyond R * T, and larger ones are tried. An R that stays is that of a full path, of which this costs nothing. 0: R has
- * fallen further, so the path carries less; the trial is over, and has not set the window.
+ * Judges a trial with a smaller window, and restores the window before it. If R has followed, that window holds no queue: T is
+ * lengthened by what it holds beyond R * T, and larger windows are tried. If R has stayed, the path is full, and the trial has cost
+ * nothing. Returns 0 if R has fallen further than the window: the path carries less, and the trial ends without setting the window.
  */
 BW_FN int bw_fit_window_judge_lower(struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 rate)
 {
@@ -246,14 +253,14 @@ BW_FN int bw_fit_window_judge_lower(struct bw_fit_window *s, const struct bw_fit
 	return 1;
 }
 
-/* The window is used, no queue shows, and R is far below what the path has shown. */
+/* Whether R is far below what the path has shown although the window is used and no queue shows. */
 BW_FN int bw_fit_window_is_below(const struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 rate)
 {
 	return bw_fit_window_is_far_below(s, rate) && !bw_fit_window_is_delayed(x) &&
 	       bw_fit_window_is_used(s, x, rate);
 }
 
-/* The present rest is that after losses, has lasted as long as another rest, and the sender has the whole window under way. */
+/* Whether a rest after losses may end: it has lasted as long as a usual rest, and nearly the whole window is under way. */
 BW_FN int bw_fit_window_is_loss_over(const struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 rate)
 {
 	return s->rest > BW_FIT_TRIAL_REST << BW_FIT_TRIAL_RESTS && s->rest <= BW_FIT_WINDOW_LONG_REST - BW_FIT_WINDOW_REST &&
@@ -261,9 +268,8 @@ BW_FN int bw_fit_window_is_loss_over(const struct bw_fit_window *s, const struct
 }
 
 /*
- * Goes on with a trial: the window grows as long as R follows. A trial begins with Follow, and again where R differs from round
- * to round, for the R of a full path is C, or is far below what the path has shown. Where R is calm and the window stays as it is, a
- * smaller one is tried first. 1: the trial has set the window.
+ * Continues a trial, or begins one: if R is noisy, because the R of a full path is C and steady; if R is far below what the path has
+ * shown; or with a smaller window, if R is steady and the window stays the same. Returns 1 if the trial has set the window.
  */
 BW_FN int bw_fit_window_is_trial(struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 rate)
 {
@@ -292,7 +298,7 @@ BW_FN int bw_fit_window_is_trial(struct bw_fit_window *s, const struct bw_fit_wi
 	return 1;
 }
 
-/* Segments were lost: what R does has other reasons, and the queue has no room for a trial. */
+/* Ends trials after a loss: R changes for other reasons then, and the queue has no room for a trial. */
 BW_FN void bw_fit_window_end_trials(struct bw_fit_window *s)
 {
 	s->trial = 0;

@@ -1,81 +1,85 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /*
- * fit, at the receiver: a window that keeps what is under way at what the path carries, whatever the sender is.
+ * fit at the receiver: a window that keeps the bytes under way near the BDP of the path, whatever sender is at the other end.
  *
- * Problem: a loss-based sender learns the capacity of a path by filling its queue until it drops, and the receiver has to
- * bear the delay. A receiver that knows the capacity can offer a window of that size. The first flights tell it: they leave in
- * bursts, and arrive at the rate of the tightest link.
+ * Problem: a loss-based sender learns the capacity of a path by filling its queue until packets are dropped, and the receiver
+ * has to bear the delay. A receiver that knows the capacity can offer a window of that size. The first flights tell the
+ * capacity: they leave in bursts, and arrive at the rate of the tightest link.
  *
  * Terms: T is the shortest round-trip time, C the capacity of the path (payload), C' its estimate, BDP their product. A
  * *train* is a run of segments without a pause; its rate is C' if it left faster than C. The *window* is what the sender may
- * have under way (payload). R is the rate at which segments arrive. A window that is used holds R times the present
- * round-trip time (Little's law), so that what it holds beyond R * T is *queue*.
+ * have under way (payload). R is the rate at which segments arrive; R is *noisy* if it differs from round to round. A window
+ * that is used holds R times the present round-trip time (Little's law), and what it holds beyond R * T is the *queue*. To
+ * *lengthen* T is to compute with a longer T from then on.
  *
  * Rule, phase by phase:
- * 1. Start: DRS's window, but no more than slow start needs. Each train is measured. The phase ends when two trains in a row
- *    have the same rate (a sender that paces its slow start doubles the rate with each), did not come in bunches, and the
- *    window has reached a sixteenth of C' T, unless jitter shows; or when R stays while round trips become longer than ever
- *    before, for then R is C. A sender that paces from the start is known by its second flight, which is spread over half a
- *    round trip: then the first flight tells C', of which each segment is seen.
- * 2. Ramp: slow start sends two segments for each one that arrives, and a flight that is longer by a step puts this step
- *    into the queue, however it is spread: the queue's size is not known, so the step is a small part of C' T. The window
- *    grows with the segments that arrive by one step per round trip, until it is a little more than C' T. If trains do not
- *    confirm C' soon, as on a jittery path, the window is left open. So it is if the queue is twice as long as the window: then
- *    most of it is somebody else's, and trains tell the rate that the path has for all.
- * 3. Follow: every two round trips R is measured. The window is set a little above R * T, which keeps a short queue; if
- *    segments are lost there, the queue has no room for it, and it is less above. Where the window holds no more than
- *    R * T, the path has grown: the window rises, by steps that double. Where the sender leaves the window unused and there
- *    is a queue, the window comes down to what is under way. Where R differs from round to round, the window has a margin
- *    of twice that. A trial (fit_trial.h) begins this phase, and begins again where R is noisy: larger windows, as long as the
- *    mean of R follows. Where a window in use stays as it is, a smaller one shows now and then whether it holds a queue.
- * 4. Open: if the window descends and R descends with it, then the delay is none of the connection's own. A
- *    short one belongs to the path and its hosts, and the rule goes on with a T that is longer by it. Otherwise
- *    the queue is somebody else's, or there is none (radio links, jitter, another path): the window is a quarter above the
- *    most that is under way, and grows with it. After a while the rule tries again from there, and each time that this
- *    fails it waits longer.
+ * 1. Start: the window is DRS's, but no larger than slow start needs. Each train is measured. The phase ends once the window
+ *    has reached C' T / 16, if two trains in a row have the rate C' (a sender that paces its slow start doubles the rate with
+ *    each train), did not come in bunches, and no jitter shows. It also ends if R stays while round trips become longer than
+ *    ever before, because R is then C. A sender that paces from the start shows this by its second flight, which is spread
+ *    over half a round trip. Then C' is the rate of the first flight, each segment of which is sampled.
+ * 2. Ramp: slow start sends two segments for each one that arrives. A flight that is longer by a step puts this step into the
+ *    queue, however the flight is spread. The size of the queue is not known, so the step is a small part of C' T. The window
+ *    grows with the arriving segments by one step per round trip, to a little more than C' T. The phase Open follows if trains
+ *    do not confirm C' soon, as on a jittery path, or if the queue holds more than two windows: most of such a queue belongs
+ *    to other flows, and trains have the rate that the path has for all of them.
+ * 3. Follow: R is measured every two round trips. The window is set a little above R * T, which keeps a short queue. If
+ *    segments are lost, the queue has no room for this margin, which is halved. If the window holds no more than R * T, the
+ *    path has grown, and the window rises by steps that double. If the sender leaves the window unused although there is a
+ *    queue, the window comes down to what is under way. If R is noisy, the margin is twice the noise. A trial (fit_trial.h)
+ *    begins this phase, and begins again if R is noisy: the window grows as long as the mean of R follows. If a window in use
+ *    stays the same for some rounds, a trial with a smaller one shows whether it holds a queue.
+ * 4. Open: if the window descends and R descends with it, the delay is no queue of this connection. A short delay belongs to
+ *    the path and its hosts: T is lengthened by it, and the phase Follow goes on. A longer delay is a queue of other flows, or
+ *    no queue (radio links, jitter, another path). Then the window is 5/4 of the most that was under way, and grows with it.
+ *    After a hold time the rule tries again; each failure doubles the hold time.
  *
  * Properties kept: without evidence the window is no smaller than slow start needs. It is never below BW_FIT_WINDOW_LEAST
  * segments, nor above the largest. It does not fall while the sender leaves it unused and no queue shows. Paths shorter than
- * BW_FIT_SHORTEST are left to DRS. Calls may come at any distance.
+ * BW_FIT_SHORTEST are left to DRS. Calls may come at any pace.
  */
 #ifndef BUFWISE_FIT_WINDOW_H
 #define BUFWISE_FIT_WINDOW_H
 
 #include "fit_trial.h"
 
-/* Less than this part of it under way, and the window has nothing to do with the sender. */
+/* The window does not limit the sender, and is not lowered, if less than one part in this many of it is under way. */
 #define BW_FIT_WINDOW_FAR 4
-/* Largest descent in a round; and after how much a descent is judged, and when it ends. */
+/*
+ * One part in this many of the window: the largest descent of a round; the descent after which its effect is judged; the same
+ * for the last part of a descent.
+ */
 #define BW_FIT_WINDOW_DOWN 8
 #define BW_FIT_WINDOW_JUDGED 12
 #define BW_FIT_WINDOW_JUDGED_LAST 32
-/* A descent ends when the window is so near to its target. */
+/* A descent ends when the window exceeds its target by at most one part in this many. */
 #define BW_FIT_WINDOW_NEAR 64
-/* Below its target the window rises by this part of it, or by that one where R differs by so much (1024ths). */
+/* Below its target the window rises by one part in NEAR, or by one part in NEAR_NOISY if the noise exceeds NOISY (1024ths). */
 #define BW_FIT_WINDOW_NEAR_NOISY 16
 #define BW_FIT_WINDOW_NOISY 40
-/* After so many times the last hold, the next one is short again. */
+/* A successful descent later than this many hold times after the last one makes the next hold time short again. */
 #define BW_FIT_WINDOW_TRUST 4ULL
-/* A delay of this part of the round trip is long. */
+/* A delay is long if it exceeds one part in this many of the round trip. */
 #define BW_FIT_WINDOW_LONG 12
-/* An open window is thought larger than at first by at most this (1024ths), as what arrives is more than at first. */
+/* In the phase Open, R counts as at most this many 1024ths of what it was when the phase began. */
 #define BW_FIT_WINDOW_MOST_GROWN (64 << 10)
-/* The window is larger by what waits behind a hole, at most by so many times itself. */
+/* The offered window has room for the data behind a hole, up to this many times the window. */
 #define BW_FIT_WINDOW_MOST_BEHIND 2
-/* Judgements in a row that a descent is in vain. */
+/* A descent is given up after this many judgements in a row that it is in vain. */
 #define BW_FIT_WINDOW_IN_VAIN 2
 
 /* ---- Follow --------------------------------------------------------------------------------------------- */
 
 /*
- * Whether the rate fell with the window since the descent began: judged a part at a time, and twice where it ends. R would
- * be the same if the window had held a queue.
+ * Whether a descent is in vain: R fell with the window, but it would have stayed if the window had held a queue. A descent is
+ * judged part by part, and its last part again in the next round, because one judgement does not suffice. `ends`: this is the
+ * last part.
  */
 BW_FN int bw_fit_window_is_in_vain(struct bw_fit_window *s, __u64 now, __u64 rate, int ends)
 {
 	__u64 before = s->descent_window, lowered = bw_less(before, s->window);
 	__u64 least = before / (ends ? BW_FIT_WINDOW_JUDGED_LAST : BW_FIT_WINDOW_JUDGED);
-	/* Half of the window's part, in 1024ths. */
+	/* Half of the part by which the window was lowered, in 1024ths. */
 	__u64 part = lowered * 512 / bw_max(before, 1);
 	int falls = rate < s->descent_rate - s->descent_rate / 1024 * part;
 
@@ -95,8 +99,8 @@ BW_FN int bw_fit_window_is_in_vain(struct bw_fit_window *s, __u64 now, __u64 rat
 }
 
 /*
- * A descent was in vain. A long delay is a queue of somebody else's, or jitter: open. A short one belongs to the path and its
- * hosts, and T is longer by it.
+ * Ends a descent that was in vain. If the delay is long, it is a queue of other flows, or jitter: the phase Open begins. A short
+ * one belongs to the path and its hosts: T is lengthened by it.
  */
 BW_FN void bw_fit_window_give_up(struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 held)
 {
@@ -111,7 +115,7 @@ BW_FN void bw_fit_window_give_up(struct bw_fit_window *s, const struct bw_fit_wi
 	s->descent_window = 0;
 }
 
-/* There is a queue: the window falls towards what keeps a short one. */
+/* Because there is a queue, lowers the window towards the size that keeps a short one. */
 BW_FN void bw_fit_window_descend(struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 rate)
 {
 	__u64 held = bw_fit_window_held(x, rate), target = bw_fit_window_target(s, x, held), near;
@@ -127,12 +131,13 @@ BW_FN void bw_fit_window_descend(struct bw_fit_window *s, const struct bw_fit_wi
 		s->descents++;
 		bw_fit_window_set(s, bw_max(target, s->window - s->window / BW_FIT_WINDOW_DOWN), x);
 	} else {
-		/* A shorter delay than the target's is perhaps no queue: if it is one, R stays, and so does the target. */
+		/* A delay shorter than the target's may be no queue. If it is one, R stays the same, and so does the target. */
 		near = s->noise > BW_FIT_WINDOW_NOISY ? BW_FIT_WINDOW_NEAR_NOISY : BW_FIT_WINDOW_NEAR;
 		bw_fit_window_set(s, bw_min(target, s->window + s->window / near), x);
 	}
 }
 
+/* Because there is no queue, raises the window to its target, and from there by steps that double. */
 BW_FN void bw_fit_window_ascend(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
 	__u64 target = bw_fit_window_target(s, x, s->known);
@@ -150,14 +155,14 @@ BW_FN void bw_fit_window_ascend(struct bw_fit_window *s, const struct bw_fit_win
 }
 
 /*
- * Segments were lost: no more than what the path has carried. If the window was full before, the queue has no room for
- * what it is above that: half of it.
+ * After a loss, lowers the window to what the path has carried. If the window was full before, the queue has no room for the
+ * margin, which is halved.
  */
 BW_FN void bw_fit_window_retreat(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
 	if (s->was_full)
 		s->above /= 2;
-	/* The mean was carried, too, where R has grown since the path was last full. */
+	/* If R has grown since the path was last full, the path has carried its mean, too. */
 	s->known = bw_max(s->known, bw_fit_window_held(x, s->mean_rate));
 	bw_fit_window_end_trials(s);
 	s->was_full = 0;
@@ -166,8 +171,8 @@ BW_FN void bw_fit_window_retreat(struct bw_fit_window *s, const struct bw_fit_wi
 }
 
 /*
- * The sender leaves the window unused. If there is a queue nevertheless, its congestion window fills the path: the window
- * comes down to what is under way, where it binds.
+ * Lowers a window that the sender leaves unused although there is a queue, because the sender's congestion window fills the
+ * path. The window comes down to what is under way, where it begins to limit the sender.
  */
 BW_FN void bw_fit_window_approach(struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 rate,
 				  __u64 under_way)
@@ -179,8 +184,8 @@ BW_FN void bw_fit_window_approach(struct bw_fit_window *s, const struct bw_fit_w
 }
 
 /*
- * The round trip shows half of the queue at least that the window would hold if it were used. Where it shows none, it is not
- * the window that limits the sender, and what arrives is the sender's own choice.
+ * Whether there is a queue: the round trip shows at least half of the queue that a window in use would hold. If it shows none,
+ * the window does not limit the sender, and R is the sender's own choice.
  */
 BW_FN int bw_fit_window_is_queued(const struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 need,
 				  __u64 under_way)
@@ -190,20 +195,23 @@ BW_FN int bw_fit_window_is_queued(const struct bw_fit_window *s, const struct bw
 
 /* ---- Open ----------------------------------------------------------------------------------------------- */
 
-/* Try again from what arrives now; one descent in vain is then enough. */
+/*
+ * In the phase Open: measures what is under way. After the hold time, tries the phase Follow again, in which one descent in vain
+ * then suffices to come back.
+ */
 BW_FN void bw_fit_window_rest(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
 	__u64 rate = bw_fit_window_measure(s, x), under_way, grown;
 
 	if (!rate)
 		return;
-	/* The receiver's estimate may be of the shortest round trips alone. */
+	/* The receiver's estimate may come from the shortest round trips alone. */
 	grown = bw_min(rate * 1024 / bw_max(s->anchor_rate, 1), BW_FIT_WINDOW_MOST_GROWN);
 	under_way = bw_max(bw_product(rate, bw_fit_window_round_trip(x)), s->anchor_window / 1024 * grown);
 	s->most_under_way = bw_max(s->most_under_way, under_way);
 	if (x->now >= s->open_until) {
 		bw_fit_window_enter_follow(s, x, rate);
-		/* A window that fell to the target at once would cost most of a share of others' queue. */
+		/* If other flows keep the queue, a window that fell to the target at once would lose most of its share of the path. */
 		bw_fit_window_set(s, bw_max(s->window, under_way - under_way / BW_FIT_WINDOW_DOWN), x);
 		s->trial = 0;
 		s->descent_window = bw_max(s->window, under_way);
@@ -214,9 +222,9 @@ BW_FN void bw_fit_window_rest(struct bw_fit_window *s, const struct bw_fit_windo
 }
 
 /*
- * In the ramp: the queue is somebody else's, or trains are faster than C', or do not confirm it while round trips are
- * longer, as jitter makes them. A sender whose flights have spread has no trains, and one that writes in pieces has slower
- * ones: these are no such evidence, nor are losses, which break trains.
+ * Whether C' is doubtful in the ramp: the queue belongs to other flows, trains are faster than C', or no train confirms C' while
+ * round trips are longer than T, as with jitter. A sender whose flights are spread sends no trains, and one that writes in
+ * pieces sends slower ones; neither is evidence against C', and nor are losses, which break trains.
  */
 BW_FN int bw_fit_window_is_doubtful(const struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
@@ -229,7 +237,7 @@ BW_FN int bw_fit_window_is_doubtful(const struct bw_fit_window *s, const struct 
 	return s->faster >= BW_FIT_WINDOW_CONTRADICTED || (x->now > s->sure_by && bw_fit_window_is_delayed(x));
 }
 
-/* Leaves the window open, from what arrives now. */
+/* Ends the ramp with the phase Open, at the present rate. */
 BW_FN void bw_fit_window_abandon_ramp(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
 	s->mean_rate = bw_rate(s->arrived, x->rtt);
@@ -243,8 +251,9 @@ BW_FN void bw_fit_window_abandon_ramp(struct bw_fit_window *s, const struct bw_f
 /* ---- Follow and open, a round each ---------------------------------------------------------------------- */
 
 /*
- * Measures R if the round ends; goes on with the open phase, and ends a ramp whose C' is doubtful. 0: the round goes on;
- * 1: last_rate is news; 2: the window has come down in vain, too.
+ * In the phase Follow, measures R at the end of a round. Also continues the phase Open, and ends a ramp whose C' is doubtful.
+ * Returns 0 if there is no new R; 1 if last_rate is a new R; 2 if, moreover, the phase Open is due, because the window came down
+ * in vain or the queue belongs to other flows.
  */
 BW_FN int bw_fit_window_end_round(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
@@ -264,7 +273,10 @@ BW_FN int bw_fit_window_end_round(struct bw_fit_window *s, const struct bw_fit_w
 	return 1 + is_futile;
 }
 
-/* Answers losses, a descent in vain, and what a trial has shown. 1: none of these; bw_fit_window_follow() has to answer R. */
+/*
+ * Reacts to losses, to `is_futile` (bw_fit_window_end_round() returned 2), and to what a trial has shown. Returns 1 if there was
+ * none of these, so that bw_fit_window_follow() has to set the window.
+ */
 BW_FN int bw_fit_window_judge(struct bw_fit_window *s, const struct bw_fit_window_sample *x, int is_futile)
 {
 	if (is_futile) {
@@ -283,7 +295,7 @@ BW_FN int bw_fit_window_judge(struct bw_fit_window *s, const struct bw_fit_windo
 	return 0;
 }
 
-/* Sets the window by R, which bw_fit_window_end_round() has measured. */
+/* Sets the window from the R that bw_fit_window_end_round() has measured. */
 BW_FN void bw_fit_window_follow(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
 	__u64 rate = s->last_rate, need = bw_fit_window_need(s, x, bw_fit_window_held(x, rate));
@@ -308,7 +320,7 @@ BW_FN void bw_fit_window_follow(struct bw_fit_window *s, const struct bw_fit_win
 
 /* ---- All ------------------------------------------------------------------------------------------------ */
 
-/* Rounded up to what the window field can hold, for less would be below the need. */
+/* Returns the window rounded up to a value of the window field (a smaller one would cost rate), at most the largest window. */
 BW_FN __u64 bw_fit_window_rounded(__u64 window, const struct bw_fit_window_sample *x)
 {
 	__u32 shift = x->scale < BW_LARGEST_SCALE ? x->scale : BW_LARGEST_SCALE;
@@ -317,12 +329,11 @@ BW_FN __u64 bw_fit_window_rounded(__u64 window, const struct bw_fit_window_sampl
 }
 
 /*
- * A sample goes through parts that the kernel's verifier proves one by one. First, the train, while the connection starts. 0: no
- * segment has arrived.
+ * A sample goes through seven parts, which the kernel's verifier checks one by one. This first part measures the trains of Start
+ * and Ramp. Returns 0 if the other parts have nothing to do: T is too short, or no segment has arrived since the last sample.
  */
 BW_FN int bw_fit_window_watch(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
-	/* No segment has arrived since the last call. */
 	if (x->rtt < BW_FIT_SHORTEST || !x->received || (s->last_at && x->received == s->last_bytes))
 		return 0;
 	if (s->phase == BW_FIT_START || s->phase == BW_FIT_RAMP)
@@ -330,7 +341,10 @@ BW_FN int bw_fit_window_watch(struct bw_fit_window *s, const struct bw_fit_windo
 	return 1;
 }
 
-/* Second, bw_fit_window_judge_pacing(); third, the start and the ramp. Fourth to sixth: bw_fit_window_end_round(), _judge() and _follow(). */
+/*
+ * The second part is bw_fit_window_judge_pacing(). This third part runs Start and Ramp. Parts four to six are
+ * bw_fit_window_end_round(), bw_fit_window_judge() and bw_fit_window_follow().
+ */
 BW_FN void bw_fit_window_go_on(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
 	if (s->phase == BW_FIT_START)
@@ -342,8 +356,8 @@ BW_FN void bw_fit_window_go_on(struct bw_fit_window *s, const struct bw_fit_wind
 }
 
 /*
- * Seventh, the window to advertise (payload). What waits behind a hole is not under way any more, so the window is larger by that;
- * by twice its size at most, so that a peer that never fills the hole does not fill the memory.
+ * The seventh part returns the window to advertise (payload). Data behind a hole are no longer under way, so the window is
+ * larger by them: by twice its size at most, or a peer that never fills the hole could fill the memory.
  */
 BW_FN __u64 bw_fit_window_offer(const struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {

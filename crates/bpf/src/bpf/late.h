@@ -53,13 +53,13 @@ static bool is_record_due(const struct tcp_sock *tp)
 	return bw_is_record_due(&config, &control, &newcomer);
 }
 
-/* The callbacks that find out whether a record is due. */
+/* Returns the callbacks that find out whether a record is due. */
 static int callbacks_before_record(void)
 {
 	return wanted_callbacks() & ~BPF_SOCK_OPS_STATE_CB_FLAG;
 }
 
-/* The callbacks of a connection that begins: fit at the sender needs those of each segment. */
+/* Returns the callbacks of a connection that begins: fit at the sender needs those of each segment. */
 static int callbacks_at_start(void)
 {
 	int flags = wanted_callbacks();
@@ -104,7 +104,7 @@ static bool is_held(const struct sock *sk)
 	return (state == BPF_TCP_ESTABLISHED || (is_connected(state) && sk->sk_socket)) && !is_of_kernel(sk);
 }
 
-/* The fast path's figures of a connection; NULL while it has no record, and none is due. */
+/* Returns the fast path's figures of a connection; NULL while it has no record, and none is due. */
 static struct bw_fast *figures_of(struct bpf_sock_ops *ctx, struct bpf_sock *sk, struct tcp_sock *tp)
 {
 	struct bw_fast *fast;

@@ -37,7 +37,7 @@ struct bw_losses {
 	__u32 counted;
 };
 
-/* Shifts the slots by so many that have passed. */
+/* Shifts the slots by the number of slots that have passed. */
 BW_FN void bw_losses_pass(struct bw_losses *s, __u64 passed)
 {
 	if (passed >= 64) {

@@ -103,7 +103,10 @@ BW_FN __u32 bw_groups_of_ports(const volatile struct bw_match *m, __u32 local, _
 	return groups;
 }
 
-/* 1 if both letters are equal. Without a branch: the verifier would follow both ways of each of 256 comparisons. */
+/*
+ * Returns 1 if both letters are equal. It has no branch, because the verifier would follow both ways of each of 256
+ * comparisons.
+ */
 BW_FN __u64 bw_same_letter(__u8 a, __u8 b)
 {
 	__u64 differs = a ^ b;
@@ -113,7 +116,8 @@ BW_FN __u64 bw_same_letter(__u8 a, __u8 b)
 }
 
 /*
- * 1 if the pattern matches the name. Bit i of the state: the first i letters of the pattern match what was read so far.
+ * Returns 1 if the pattern matches the name. Bit i of the state: the first i letters of the pattern match what was read
+ * so far.
  */
 BW_FN __u64 bw_is_named(const volatile struct bw_name *n, const char *name)
 {
@@ -140,7 +144,10 @@ BW_FN __u32 bw_groups_of_name(const volatile struct bw_match *m, const char *nam
 	return groups;
 }
 
-/* Bit of the first group in all sets; 0: none. Here, cgroups and names lack the groups without such a condition. */
+/*
+ * Returns the bit of the first group in all sets; 0: none. Here, cgroups and names lack the groups without such a
+ * condition.
+ */
 BW_FN __u32 bw_group_of(const volatile struct bw_match *m, __u32 cgroups, __u32 names, __u32 peers, __u32 ports)
 {
 	__u32 groups = m->all & (cgroups | m->any_cgroup) & (names | m->any_name) & peers & ports;

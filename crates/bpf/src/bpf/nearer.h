@@ -13,8 +13,8 @@
  *   written.
  * - A program that reads the mark also marks the connection in its own storage. Its sweeps skip marked connections.
  * - Connections older than a program have no mark. User space lists the cgroups of other programs after its own are
- *   attached and before their first sweep (Engine::yield_to_others), so that no connection is missed. On the way up
- *   from the socket, the first listed cgroup decides (is_watched() in record.h).
+ *   attached and before their first sweep (Engine::exclude_other_engines), so that no connection is missed. On the way
+ *   up from the socket, the first listed cgroup decides (is_watched() in record.h).
  *
  * Properties kept: of programs on different cgroups at most one takes a connection, and keeps it: the next start clears
  * what a killed owner has left; a running daemon does not take it over. A program that only observes does not take it,

@@ -41,31 +41,31 @@ BW_FN __u64 bw_max(__u64 a, __u64 b)
 	return a > b ? a : b;
 }
 
-/* a - b, or 0. */
+/* Returns a - b; 0 if b is larger. */
 BW_FN __u64 bw_less(__u64 a, __u64 b)
 {
 	return a > b ? a - b : 0;
 }
 
-/* a * factor for a small constant factor, or all ones. */
+/* Returns a * factor for a small constant factor; all ones if the product is too large. */
 BW_FN __u64 bw_times(__u64 a, __u64 factor)
 {
 	return a > ~0ULL / factor ? ~0ULL : a * factor;
 }
 
-/* Payload of a full segment; 0: BW_MSS. */
+/* Returns the payload of a full segment; 0: BW_MSS. */
 BW_FN __u64 bw_mss(__u64 mss)
 {
 	return mss ? mss : BW_MSS;
 }
 
-/* The same, at most 64 KiB, to enter a product. */
+/* Returns the payload of a full segment, at most 64 KiB, so that it can enter a product. */
 BW_FN __u64 bw_segment(__u64 mss)
 {
 	return bw_min(bw_mss(mss), 1 << 16);
 }
 
-/* Rate (bytes/s, at most BW_FASTEST) of so many bytes in `time` us. */
+/* Returns the rate (bytes per second, at most BW_FASTEST) of `bytes` in `time` us. */
 BW_FN __u64 bw_rate(__u64 bytes, __u64 time)
 {
 	return bw_min(bw_min(bytes, BW_MOST_BYTES) * 1000000 / bw_max(time, 1), BW_FASTEST);
@@ -77,7 +77,7 @@ BW_FN __u64 bw_product(__u64 rate, __u64 time)
 	return rate * bw_min(time, BW_LONGEST) / 1000000;
 }
 
-/* |a - b|. */
+/* Returns |a - b|. */
 BW_FN __u64 bw_distance(__u64 a, __u64 b)
 {
 	return a > b ? a - b : b - a;

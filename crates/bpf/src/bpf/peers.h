@@ -23,7 +23,7 @@
 /* Room is forgotten after ten minutes (us), because routes and other traffic change; a loss after an hour. */
 #define BW_ROOM_FORGOTTEN 600000000ULL
 #define BW_ROOM_CAREFUL 3600000000ULL
-/* Steps are doubled so often at most. */
+/* Steps are doubled at most this many times. */
 #define BW_ROOM_MOST 2
 /*
  * Ramps with doubled steps that have to show room before steps are doubled again. If the queue holds a quarter of the BDP, the
@@ -38,7 +38,7 @@ struct bw_room {
 	__u64 lost_at;
 	/* How often the steps of new connections are doubled. */
 	__u32 doublings;
-	/* Ramps of such steps that have shown room since. */
+	/* Number of ramps with such steps that have shown room since. */
 	__u32 ramps;
 };
 
@@ -48,7 +48,7 @@ struct bw_peer {
 	__u32 netns;
 };
 
-/* How often the steps of a new connection's ramp are doubled. */
+/* Returns how often the steps of a new connection's ramp are doubled. */
 BW_FN __u32 bw_room_doublings(const struct bw_room *r, __u64 now)
 {
 	return r->taken_at && bw_less(now, r->taken_at) <= BW_ROOM_FORGOTTEN ? r->doublings : 0;

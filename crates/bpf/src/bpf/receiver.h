@@ -136,7 +136,7 @@ __noinline int learn_room(__u64 cookie, __u64 now, int news)
 	return 0;
 }
 
-/* The receive rule's window (payload), before the share; as bw_decide_window() in rules_receive.h. */
+/* Returns the receive rule's window (payload), before the share; as bw_decide_window() in rules_receive.h. */
 static __u64 receive_window(const struct bw_flow *f, __u64 cookie, __u64 now)
 {
 	__u64 drs;

@@ -39,7 +39,7 @@ static void note_addresses(struct bw_flow *f, const struct sock_common *skc)
 	f->remote_ip[3] = skc->skc_v6_daddr.in6_u.u6_addr32[3];
 }
 
-/* The socket's inode; 0 until it has a descriptor: an incoming connection gets one at accept(). */
+/* Returns the socket's inode; 0 until it has a descriptor: an incoming connection gets one at accept(). */
 static __u64 inode_of(const struct sock *sk)
 {
 	return sk->sk_socket->file->f_inode->i_ino;
@@ -59,7 +59,10 @@ static bool is_of_kernel(const struct sock *sk)
 	return BPF_CORE_READ_BITFIELD(sk, sk_kern_sock) || (socket && !socket->file);
 }
 
-/* The same when a connection is established. Of the incoming ones only the subflows of MPTCP are known by then. */
+/*
+ * Computes is_of_kernel() for a connection that has just been established. Of the incoming ones, only the subflows of
+ * MPTCP are known by then.
+ */
 static bool is_new_of_kernel(const struct tcp_sock *tp, bool initiator)
 {
 	if (initiator)
@@ -88,7 +91,7 @@ static void fill_peer(struct bw_peer *peer, const struct bw_flow *f)
 	peer->netns = f->netns;
 }
 
-/* How often the steps of a ramp are doubled, because earlier connections have shown room on the peer's path. */
+/* Returns how often the steps of a ramp are doubled, because earlier connections have shown room on the peer's path. */
 static __u32 remembered_room(const struct bw_flow *f, __u64 now)
 {
 	struct bw_peer peer;

@@ -30,13 +30,16 @@
 #define BW_SOBAS_SLACK_SHIFT 4
 #define BW_SOBAS_JITTER 500
 
-/* The shorter of two times; 0: not known. */
+/* Returns the shorter of two times; 0: not known. */
 BW_FN __u64 bw_shorter(__u64 a, __u64 b)
 {
 	return !a || (b && b < a) ? b : a;
 }
 
-/* The path's round-trip time without a queue (us): the shortest of bw_take_rtt(), at first the handshake's; 0: not known. */
+/*
+ * Returns the path's round-trip time without a queue (us): the shortest of bw_take_rtt(), at first the handshake's; 0:
+ * not known.
+ */
 BW_FN __u64 bw_unloaded_rtt(const struct bw_flow *f)
 {
 	if (f->drs.own_rtt)
@@ -76,11 +79,11 @@ BW_FN void bw_take_arrivals(struct bw_flow *f, __u64 now)
 }
 
 /*
- * DRS's window (payload). DRS measures once per round trip, and a measurement is a round trip old when it takes effect:
- * a sender in slow start has doubled twice by then. So while the measurements grow, the window doubles once more.
- * Later, a sender that fills a queue of up to a bandwidth-delay product has more under way than arrives in the shortest
- * round trip, so the window is scaled to the present one. Beyond 17/8 of the shortest round trip the queue is bloat; do
- * not grow the window for it.
+ * Returns DRS's window (payload). DRS measures once per round trip, and a measurement is a round trip old when it takes
+ * effect: a sender in slow start has doubled twice by then. So while the measurements grow, the window doubles once
+ * more. Later, a sender that fills a queue of up to a bandwidth-delay product has more under way than arrives in the
+ * shortest round trip, so the window is scaled to the present one. Beyond 17/8 of the shortest round trip the queue is
+ * bloat; do not grow the window for it.
  */
 BW_FN __u64 bw_drs_window_of(const volatile struct bw_config *c, struct bw_flow *f,
 			     const struct bw_receive_sample *x)
@@ -100,7 +103,7 @@ BW_FN __u64 bw_drs_window_of(const volatile struct bw_config *c, struct bw_flow 
 	return bw_min(window, c->max_window);
 }
 
-/* DRS's window (payload), before the share; call after bw_take_arrivals(). */
+/* Returns DRS's window (payload), before the share; call after bw_take_arrivals(). */
 BW_FN __u64 bw_decide_drs(const volatile struct bw_config *c, struct bw_flow *f, __u64 now)
 {
 	struct bw_receive_sample x = {
@@ -175,7 +178,7 @@ BW_FN void bw_fit_window_sample_of(struct bw_fit_window_sample *x, const volatil
 	x->behind = f->arrivals.behind;
 }
 
-/* The parts of fit_window.h, fed from a record. */
+/* Runs the first part of fit_window.h with figures from a record. */
 BW_FN int bw_fit_part_watch(const volatile struct bw_config *c, struct bw_flow *f, __u64 now, __u64 drs)
 {
 	struct bw_fit_window_sample x;
@@ -232,7 +235,10 @@ BW_FN __u64 bw_fit_part_offer(const volatile struct bw_config *c, const struct b
 	return bw_fit_window_offer(&f->fit_window, &x);
 }
 
-/* The receive rule's window (payload), before the share. receive_window() in receiver.h does the same part by part. */
+/*
+ * Returns the receive rule's window (payload), before the share. receive_window() in receiver.h does the same part by
+ * part.
+ */
 BW_FN __u64 bw_decide_window(const volatile struct bw_config *c, struct bw_flow *f, __u64 now)
 {
 	__u64 drs;
@@ -259,7 +265,7 @@ BW_FN __u64 bw_decide_window(const volatile struct bw_config *c, struct bw_flow 
 	return f->sobas.window;
 }
 
-/* The window (payload) within the connection's share of the memory, but never below DRS's floor. */
+/* Returns the window (payload) within the connection's share of the memory, but never below DRS's floor. */
 BW_FN __u64 bw_shared_window(const volatile struct bw_control *all, const struct bw_flow *f, __u64 window, int stale)
 {
 	__u64 floor = bw_mss(bw_max(f->rcv_mss, f->mss)) * BW_DRS_FLOOR_SEGMENTS;
@@ -275,7 +281,10 @@ BW_FN __u64 bw_shared_window(const volatile struct bw_control *all, const struct
 /* The ratio is that of the last segment; other segments may need more memory: 1/8 is added. */
 #define BW_ROOM_SLACK 8
 
-/* Memory for a window that the peer may fill at any time. offered: payload, capped at 4 GiB; ratio 0: not known. */
+/*
+ * Returns the memory for a window that the peer may fill at any time. offered: payload, capped at 4 GiB; ratio 0: not
+ * known.
+ */
 BW_FN __u64 bw_memory_of_window(__u64 offered, __u32 ratio)
 {
 	__u64 memory = (bw_min(offered, 1ULL << 32) << BW_SCALING_SHIFT) / (ratio ? ratio : BW_SCALING_HALF);
@@ -289,7 +298,7 @@ BW_FN __u64 bw_memory_of_window(__u64 offered, __u32 ratio)
 #define BW_ROOM_EXCESS 4
 #define BW_SHRINK_LEAST 8
 
-/* Memory that the share allows the receive buffer: a reader that stops can hold this much. */
+/* Returns the memory that the share allows the receive buffer: a reader that stops can hold this much. */
 BW_FN __u64 bw_receive_room(const volatile struct bw_config *c, __u64 share, __u64 window)
 {
 	if (c->receive_rule == BW_RECEIVE_FIXED)
@@ -297,7 +306,10 @@ BW_FN __u64 bw_receive_room(const volatile struct bw_config *c, __u64 share, __u
 	return bw_max(bw_times(bw_max(share, window), 2), BW_LEAST_ROOM);
 }
 
-/* The memory to which a buffer beyond its room shrinks, never below what is in use; 0: leave the buffer unchanged. */
+/*
+ * Returns the memory to which a buffer beyond its room shrinks, never below what is in use; 0: leave the buffer
+ * unchanged.
+ */
 BW_FN __u64 bw_shrink_rcvbuf(__u64 rcvbuf, __u64 room, __u64 in_use)
 {
 	__u64 wanted = bw_max(room, in_use);
@@ -308,7 +320,7 @@ BW_FN __u64 bw_shrink_rcvbuf(__u64 rcvbuf, __u64 room, __u64 in_use)
 }
 
 /*
- * The memory that the receive buffer should have for a window (payload); 0: leave the buffer unchanged. The buffer
+ * Returns the memory that the receive buffer should have for a window (payload); 0: leave the buffer unchanged. The buffer
  * grows with the window in use, so that a reader that stops costs little, and stays within the room of the share,
  * because unread data fills it. share: the largest window of any connection (payload). in_use: memory for unread data
  * and the offered window.
@@ -324,7 +336,7 @@ BW_FN __u64 bw_decide_rcvbuf(const volatile struct bw_config *c, const struct bw
 	int fixed = c->receive_rule == BW_RECEIVE_FIXED;
 
 	if (fixed)
-		wanted = 2 * window;
+		wanted = bw_times(window, 2);
 	else if (c->receive_rule == BW_RECEIVE_DRS)
 		wanted = bw_max(wanted, bw_times(window, 2));
 	else if (f->set_rcvbuf && (__u64)f->rcv_wnd * BW_RCVBUF_FILLED > f->rcvbuf)

@@ -30,7 +30,10 @@ BW_FN __u64 bw_within_share(const volatile struct bw_config *c, const struct bw_
 	return payload;
 }
 
-/* The most that a send buffer may hold (memory); BW_NO_LIMIT, as for `kernel`, `fixed` and `:published`: no bound. */
+/*
+ * Returns the most that a send buffer may hold (memory); BW_NO_LIMIT, as for `kernel`, `fixed` and `:published`: no
+ * bound.
+ */
 BW_FN __u64 bw_bound_of(const volatile struct bw_config *c, struct bw_flow *f)
 {
 	struct bw_send_sample s = {
@@ -82,7 +85,10 @@ BW_FN void bw_note_rtt(struct bw_flow *f, __u64 now)
 /* A connection with this much payload acknowledged is no newcomer any more: the shares count it by then. */
 #define BW_NEWCOMER_BYTES 32768
 
-/* The memory that a connection may hold: the limit of its own order; without an order, the level of newcomers or of all. */
+/*
+ * Returns the memory that a connection may hold: the limit of its own order; without an order, the level of newcomers
+ * or of all.
+ */
 BW_FN __u64 bw_limit_of(const volatile struct bw_control *all, const struct bw_order *order, const struct bw_flow *f)
 {
 	if (order)
@@ -167,7 +173,7 @@ BW_FN void bw_fit_sample_of(struct bw_fit_sample *x, const struct bw_flow *f, __
 	x->unused = 0;
 }
 
-/* The first part of fit.h, fed from a record: measures the train. */
+/* Runs the first part of fit.h with figures from a record: measures the train. */
 BW_FN void bw_fit_part_watch_train(struct bw_flow *f, __u64 at)
 {
 	struct bw_fit_sample x;
@@ -176,7 +182,7 @@ BW_FN void bw_fit_part_watch_train(struct bw_flow *f, __u64 at)
 	bw_fit_watch(&f->fit, &x);
 }
 
-/* The second part: computes the roof. */
+/* Runs the second part of fit.h: computes the roof. */
 BW_FN void bw_fit_part_observe(struct bw_flow *f, __u64 at)
 {
 	struct bw_fit_sample x;
@@ -223,12 +229,12 @@ BW_FN int bw_is_fit_timing(const volatile struct bw_config *c, const struct bw_f
 #define BW_WINDOW_GROWTH 2
 
 /*
- * The pacing rate, bytes per second, that keeps a connection to its share (payload) and below fit's roof; 0: none. The
- * share does not limit the rate if it is at or above ABT's target. While the rate still grows, it does not limit the rate
- * either if it has room for all that the congestion window lets under way until the next sample: paced, CUBIC would leave
- * slow start later and overflow the queue (hystart_update()). Under pressure buffers shrink below their shares for a
- * while. The rate does not, or the path would stand idle for memory that this connection does not hold. Programs cannot
- * set a rate above BW_FIT_HIGHEST, so a rate that reaches it is not set.
+ * Returns the pacing rate, bytes per second, that keeps a connection to its share (payload) and below fit's roof; 0:
+ * none. The share does not limit the rate if it is at or above ABT's target. While the rate still grows, it does not
+ * limit the rate either if it has room for all that the congestion window lets under way until the next sample: paced,
+ * CUBIC would leave slow start later and overflow the queue (hystart_update()). Under pressure buffers shrink below
+ * their shares for a while. The rate does not, or the path would stand idle for memory that this connection does not
+ * hold. Programs cannot set a rate above BW_FIT_HIGHEST, so a rate that reaches it is not set.
  */
 BW_FN __u32 bw_decide_pace(const struct bw_flow *f, __u64 share)
 {

@@ -102,7 +102,7 @@ BW_FN void bw_abt_follow(struct bw_abt *s, const struct bw_send_sample *x, __u64
 		s->net_target = high;
 }
 
-/* ABT: the target within the share; under pressure it shrinks by what is acknowledged. BW_LEAVE: no target yet. */
+/* Returns ABT's target within the share; under pressure it shrinks by what is acknowledged. BW_LEAVE: no target yet. */
 BW_FN __u64 bw_abt_observe(struct bw_abt *s, const struct bw_send_sample *x, const struct bw_send_bounds *b)
 {
 	__u64 acked = bw_less(x->bytes_acked, s->acked), target, floor, before;
@@ -124,8 +124,8 @@ BW_FN __u64 bw_abt_observe(struct bw_abt *s, const struct bw_send_sample *x, con
 }
 
 /*
- * The payload that the send buffer should hold under a rule; BW_LEAVE: leave it unchanged. Without user space only the
- * congestion window is known, so every rule with shares becomes ABT without a share.
+ * Returns the payload that the send buffer should hold under a rule; BW_LEAVE: leave it unchanged. Without user space
+ * only the congestion window is known, so every rule with shares becomes ABT without a share.
  */
 BW_FN __u64 bw_send_target(__u32 rule, __u64 fixed, struct bw_abt *s, const struct bw_send_sample *x,
 			   const struct bw_send_bounds *b)
@@ -150,9 +150,9 @@ BW_FN __u64 bw_send_target(__u32 rule, __u64 fixed, struct bw_abt *s, const stru
 #define BW_HELD_DENOMINATOR 4
 
 /*
- * The limit (payload) under which a sender that never runs out of data holds its share on average, and no more. Its
- * writer is woken at 2/3 of the limit (sk_stream_is_writeable()) and writes until the limit is reached, and then to the
- * end of the buffer it has begun, because tcp_sendmsg() asks for memory only when it begins a buffer. So the sender
+ * Returns the limit (payload) under which a sender that never runs out of data holds its share on average, and no more.
+ * Its writer is woken at 2/3 of the limit (sk_stream_is_writeable()) and writes until the limit is reached, and then to
+ * the end of the buffer it has begun, because tcp_sendmsg() asks for memory only when it begins a buffer. So the sender
  * holds between 2/3 of the limit and the limit plus one buffer; on average 5/6 of the limit plus half a buffer.
  * last_buffer: memory.
  */
@@ -171,9 +171,9 @@ BW_FN __u64 bw_limit_of_share(__u64 share, __u64 last_buffer)
 #define BW_FILLED_DENOMINATOR 8
 
 /*
- * The pacing rate, bytes per second, at which the data under way fit into the share (payload; its memory is twice that)
- * beside what the last buffer holds (memory). The room is at least a quarter of the share's memory, and two segments.
- * 0: not known, because srtt (us) is 0; at most 2^32 - 2, because all ones mean no bound.
+ * Returns the pacing rate, bytes per second, at which the data under way fit into the share (payload; its memory is
+ * twice that) beside what the last buffer holds (memory). The room is at least a quarter of the share's memory, and two
+ * segments. 0: not known, because srtt (us) is 0; at most 2^32 - 2, because all ones mean no bound.
  */
 BW_FN __u32 bw_pace(__u64 payload, __u64 last_buffer, __u64 srtt, __u64 mss)
 {

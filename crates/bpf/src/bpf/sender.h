@@ -25,7 +25,7 @@ __noinline __u64 send_bound(__u64 cookie)
 	return f ? bw_bound_of(&config, f) : BW_NO_LIMIT;
 }
 
-/* struct bw_step in one number: the request in the upper 32 bits, the value in the lower; BW_LEAVE: no step. */
+/* Returns a struct bw_step in one number: the request in the upper 32 bits, the value in the lower; BW_LEAVE: no step. */
 __noinline __u64 send_step(__u64 cookie, __u64 now, __u64 bound)
 {
 	struct bw_order *order = config.send_rule == BW_SEND_SABT ? bpf_map_lookup_elem(&orders, &cookie) : NULL;
@@ -63,7 +63,7 @@ __noinline __u32 send_roof(__u64 cookie, __u64 at)
 	return f->fit.roof;
 }
 
-/* The pacing rate, bytes per second; 0: none. A buffer that the application owns has no share. */
+/* Returns the pacing rate, bytes per second; 0: none. A buffer that the application owns has no share. */
 __noinline __u32 send_rate(__u64 cookie)
 {
 	struct bw_flow *f = bpf_map_lookup_elem(&flows, &cookie);
@@ -158,8 +158,8 @@ static void on_rtt(struct bpf_sock_ops *ctx)
 }
 
 /*
- * While fit is starting: samples how much was delivered, and when TCP processed the acknowledgement that reported it. Returns
- * false once fit needs no further sample.
+ * Samples, while fit is starting, how much was delivered, and when TCP processed the acknowledgement that reported it.
+ * Returns false once fit needs no further sample.
  */
 static bool sample_delivery(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_sock *tp, __u64 cookie)
 {

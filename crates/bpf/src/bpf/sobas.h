@@ -102,13 +102,13 @@ BW_FN __u64 bw_sobas_clamped(__u64 window, __u64 mss, __u64 max)
 	return bw_min(bw_max(window, mss * BW_SOBAS_SMALLEST_SEGMENTS), max);
 }
 
-/* R * T, bytes. */
+/* Returns R * T (bytes). */
 BW_FN __u64 bw_sobas_held(__u64 rate, __u64 rtt)
 {
 	return rate * bw_min(rtt, BW_SOBAS_LONGEST) / BW_SECOND;
 }
 
-/* The rate that one segment adds to a reading. */
+/* Returns the rate that one segment adds to a reading. */
 BW_FN __u64 bw_sobas_segment(const struct bw_reading *r, __u64 mss)
 {
 	return mss * BW_SECOND / bw_max(r->span, 1);
@@ -175,7 +175,7 @@ BW_FN void bw_sobas_push(struct bw_sobas *s, const struct bw_reading *r)
 	s->count++;
 }
 
-/* The reading `back` places before the newest, which is 0; back < s->count. */
+/* Returns the reading `back` places before the newest, which is 0; back < s->count. */
 BW_FN const struct bw_reading *bw_sobas_last(const struct bw_sobas *s, __u32 back)
 {
 	return &s->readings[BW_SOBAS_PLACE(s->count - 1 - back)];
@@ -183,13 +183,13 @@ BW_FN const struct bw_reading *bw_sobas_last(const struct bw_sobas *s, __u32 bac
 
 /* ---- The two signatures of a full path ------------------------------------------------------------------ */
 
-/* A full path delivers at least 0.8 of the peak (a drop is 20%: Prasad 2004). */
+/* Whether the path could be full: a full path delivers at least 0.8 of the peak (a drop is 20%: Prasad 2004). */
 BW_FN int bw_sobas_could_be_full(const struct bw_sobas *s, __u64 rate)
 {
 	return rate * 5 >= s->peak * 4;
 }
 
-/* const-rate-drop: the rate before a drop of more than 20% that follows two readings within 5%; 0: no drop. */
+/* Returns, for const-rate-drop, the rate before a drop of more than 20% that follows two readings within 5%; 0: no drop. */
 BW_FN __u64 bw_sobas_dropped(const struct bw_sobas *s)
 {
 	__u64 before, steady, last;
@@ -210,7 +210,7 @@ BW_FN int bw_sobas_holds_a_segment(const struct bw_reading *r, __u64 mss)
 	return r->rate * r->span >= mss * BW_SECOND;
 }
 
-/* flat-rate over the last two readings: a rise of at most 5%, a fall of at most 2%, and one segment. */
+/* Whether the last two readings are flat (flat-rate): a rise of at most 5%, a fall of at most 2%, and one segment. */
 BW_FN int bw_sobas_flat_two(const struct bw_sobas *s, __u64 mss)
 {
 	const struct bw_reading *first, *second;
@@ -249,8 +249,8 @@ BW_FN int bw_sobas_level(const struct bw_sobas *s, __u64 mss, __u64 *sum)
 }
 
 /*
- * The right shift, at most 20, that brings the largest deviation below 2^24. Counts without a branch, because the
- * verifier would follow each.
+ * Returns the right shift, at most 20, that brings the largest deviation below 2^24. Counts without a branch, because
+ * the verifier would follow each.
  */
 BW_FN __u32 bw_sobas_shift(__u64 largest)
 {
@@ -267,9 +267,9 @@ BW_FN __u32 bw_sobas_shift(__u64 largest)
 }
 
 /*
- * flat-rate over five readings: they are level, and the least-squares slope plus its standard error is below half of
- * the growth of a window that gains half a segment per round trip. Times are in 16ths of T, slopes in 16ths of
- * (bytes/s) / (T/16); that growth is mss / (32 * T) in (bytes/s) / (T/16).
+ * Whether five readings are flat (flat-rate): they are level, and the least-squares slope plus its standard error is
+ * below half of the growth of a window that gains half a segment per round trip. Times are in 16ths of T, slopes in
+ * 16ths of (bytes/s) / (T/16); that growth is mss / (32 * T) in (bytes/s) / (T/16).
  */
 BW_FN int bw_sobas_flat_five(const struct bw_sobas *s, __u64 mss, __u64 rtt)
 {
@@ -316,7 +316,10 @@ BW_FN int bw_sobas_flat_five(const struct bw_sobas *s, __u64 mss, __u64 rtt)
 	return residual * 256 / (3 * variance) < room * room;
 }
 
-/* flat-rate over as many readings as the state needs; changes nothing, so it can be computed before the step. */
+/*
+ * Whether the readings that the state needs are flat (flat-rate). It changes nothing, so it can be computed before the
+ * step.
+ */
 BW_FN int bw_sobas_is_flat(const struct bw_sobas *s, __u64 mss, __u64 rtt)
 {
 	if (s->state == BW_SOBAS_SLOW_START)
@@ -363,7 +366,7 @@ BW_FN void bw_sobas_recover(struct bw_sobas *s)
 	s->count = 0;
 }
 
-/* The path has changed: enters state 3 and forgets the peak and the decision. */
+/* Handles a path that has changed: enters state 3 and forgets the peak and the decision. */
 BW_FN void bw_sobas_forget(struct bw_sobas *s)
 {
 	s->peak = 0;
@@ -433,7 +436,8 @@ BW_FN int bw_sobas_off(__u64 now, __u64 then)
 }
 
 /*
- * State 5: BW_SOBAS_STRAYS readings in a row mean another path; after BW_SOBAS_RETRY tests a larger window (state 4).
+ * Acts in state 5: BW_SOBAS_STRAYS readings in a row mean another path; after BW_SOBAS_RETRY, it tests a larger window
+ * (state 4).
  */
 BW_FN void bw_sobas_watch(struct bw_sobas *s, const struct bw_sobas_view *v)
 {
@@ -480,7 +484,7 @@ BW_FN void bw_sobas_congestion(struct bw_sobas *s, __u32 losses, __u64 max, __u6
 	}
 }
 
-/* State 4: the window gains one segment for each round trip since the last increase. */
+/* Acts in state 4: the window gains one segment for each round trip since the last increase. */
 BW_FN void bw_sobas_grow(struct bw_sobas *s, const struct bw_sobas_view *v, __u64 now)
 {
 	__u64 rounds;
@@ -529,7 +533,7 @@ BW_FN void bw_sobas_conclude(struct bw_sobas *s, const struct bw_receive_sample 
 	bw_sobas_step(s, &view);
 }
 
-/* All three parts; returns S. max: the largest window. */
+/* Runs all three parts; returns S. max: the largest window. */
 BW_FN __u64 bw_sobas_observe(struct bw_sobas *s, const struct bw_receive_sample *x, __u64 max)
 {
 	if (bw_sobas_take_in(s, x, max))

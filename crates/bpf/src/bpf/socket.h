@@ -18,9 +18,9 @@ static struct tcp_sock *tcp_of(struct bpf_sock_ops *ctx)
 }
 
 /*
- * The socket's cookie, read from its field, which costs no helper call; the kernel fills the field when the record is
- * made (bpf_get_socket_cookie()). Frequent callbacks likewise take the time from tcp_mstamp, which TCP updates for each
- * packet.
+ * Returns the socket's cookie, read from its field, which costs no helper call; the kernel fills the field when the
+ * record is made (bpf_get_socket_cookie()). Frequent callbacks likewise take the time from tcp_mstamp, which TCP
+ * updates for each packet.
  */
 static __u64 cookie_of(const struct tcp_sock *tp)
 {
@@ -30,15 +30,15 @@ static __u64 cookie_of(const struct tcp_sock *tp)
 /* ---- Sampling ------------------------------------------------------------------------------------------- */
 
 /*
- * The bytes that a writer fills at once, as in tcp_xmit_size_goal(): the device's bound, but at most half of the widest
- * window that the peer has offered, and at least one segment.
+ * Returns the bytes that a writer fills at once, as in tcp_xmit_size_goal(): the device's bound, but at most half of
+ * the widest window that the peer has offered, and at least one segment.
  */
 static __u32 last_buffer(const struct sock *sk, const struct tcp_sock *tp)
 {
 	return bw_max(bw_min(sk->sk_gso_max_size, tp->max_window / 2), tp->mss_cache);
 }
 
-/* enum bw_cc, from the algorithm's name; SABT, fit and the bound use it. */
+/* Returns the number in enum bw_cc, from the algorithm's name; SABT, fit and the bound use it. */
 static __u32 congestion_control(const struct tcp_sock *tp)
 {
 	const char *name = tp->inet_conn.icsk_ca_ops->name;
@@ -51,8 +51,8 @@ static __u32 congestion_control(const struct tcp_sock *tp)
 }
 
 /*
- * The part of a sample that fit needs at each acknowledgement. It reads the congestion control each time, because an
- * application may choose another one after it has connected.
+ * Samples what fit needs at each acknowledgement. It reads the congestion control each time, because an application may
+ * choose another one after it has connected.
  */
 static void sample_window(struct bw_flow *f, const struct tcp_sock *tp)
 {
@@ -107,20 +107,23 @@ static void settle(struct bw_flow *f, const struct sock *sk)
 	bw_settle(&config, f, BPF_CORE_READ_BITFIELD(sk, sk_userlocks));
 }
 
-/* Memory for so much payload; a negative amount counts as 0. */
+/* Returns the memory for that amount of payload; a negative amount counts as 0. */
 static __u64 memory_of(const struct tcp_sock *tp, __s32 payload)
 {
 	return bw_memory_of_window(payload > 0 ? payload : 0,
 				   bpf_core_field_exists(tp->scaling_ratio) ? tp->scaling_ratio : 0);
 }
 
-/* Memory for unread data and for the window on offer, which the peer may fill at any time. */
+/* Returns the memory for unread data and for the window on offer, which the peer may fill at any time. */
 static __u64 memory_of_window(const struct tcp_sock *tp)
 {
 	return memory_of(tp, tp->rcv_wup + tp->rcv_wnd - tp->copied_seq);
 }
 
-/* The same, but unread data that came in small segments holds more than the last segment's ratio says. */
+/*
+ * Returns the memory in use, like memory_of_window(); unread data in small segments holds more than the last segment's
+ * ratio says.
+ */
 static __u64 memory_in_use(const struct bw_flow *f, const struct tcp_sock *tp)
 {
 	return bw_max(memory_of_window(tp), f->receive_queued + memory_of(tp, tp->rcv_wup + tp->rcv_wnd - tp->rcv_nxt));

@@ -22,14 +22,17 @@
  * Do not repeat a request within this time (us): a late grant of the first would look like the application's setting.
  */
 #define BW_REQUEST_PATIENCE 1000000
-/* Largest value of SO_SNDBUF and SO_RCVBUF, which the kernel doubles. */
-#define BW_LARGEST_OPTION (1ULL << 30)
+/*
+ * Largest value of SO_SNDBUF and SO_RCVBUF: the kernel doubles it, and cuts it so that the result is no more than 2^31 - 1. A size
+ * that was cut would look like the application's setting.
+ */
+#define BW_LARGEST_OPTION ((1ULL << 30) - 1)
 /* Changes of the pacing rate by less than 1/8 are not set. */
 #define BW_PACE_STEP 8
 /*
  * Under fit's roof, the bound of bytes written and not sent is what leaves in this time (us). The kernel wakes a writer
  * when half of that has left, and on a busy host a writer may wait for a processor for 10 ms. The bound is at least two
- * of the kernel's largest buffers (bytes), doubled at most so many times.
+ * of the kernel's largest buffers (bytes), and at most that size doubled BW_UNSENT_DOUBLED times.
  */
 #define BW_UNSENT_TIME 20000
 #define BW_UNSENT_LEAST (128U << 10)
@@ -39,7 +42,7 @@
 
 /* ---- Ownership ------------------------------------------------------------------------------------------ */
 
-/* A grant shows by size and lock: autotuning may reach the same size, but only a setting locks the buffer. */
+/* Recognizes grants by size and lock: autotuning may reach the same size, but only a setting locks the buffer. */
 BW_FN void bw_settle_grants(struct bw_flow *f, __u32 locks)
 {
 	if (f->requested_sndbuf && f->sndbuf == f->requested_sndbuf && locks & BW_SEND_LOCK) {
@@ -54,7 +57,7 @@ BW_FN void bw_settle_grants(struct bw_flow *f, __u32 locks)
 }
 
 /*
- * After a sample: recognizes grants, and buffers that the application has set. A request stands until it is granted or
+ * Recognizes, after a sample, grants and buffers that the application has set. A request stands until it is granted or
  * replaced, because user space may grant it after the rule has decided otherwise. A size that differs from the one set
  * is the application's: setting a buffer locks it, so only another setsockopt() can have changed it. locks:
  * sk_userlocks.
@@ -87,8 +90,8 @@ BW_FN int bw_is_requesting(const struct bw_flow *f)
 }
 
 /*
- * The step by which the send buffer gets room for a payload. Beyond the cap, setsockopt() by a program would cut the
- * buffer to the cap, so the size is requested, unless user space is gone; until the grant the cap is set.
+ * Chooses the step by which the send buffer gets room for a payload. Beyond the cap, setsockopt() by a program would
+ * cut the buffer to the cap, so the size is requested, unless user space is gone; until the grant the cap is set.
  */
 BW_FN void bw_step_send(struct bw_step *step, const volatile struct bw_config *c, struct bw_flow *f,
 			__u64 payload, int stale)
@@ -112,7 +115,7 @@ BW_FN void bw_step_send(struct bw_step *step, const volatile struct bw_config *c
 		step->value = value;
 }
 
-/* The step by which the receive buffer gets that memory; as bw_step_send(). */
+/* Chooses the step by which the receive buffer gets that memory, as bw_step_send() does. */
 BW_FN void bw_step_receive(struct bw_step *step, const volatile struct bw_config *c, struct bw_flow *f,
 			   __u64 memory, int stale)
 {
@@ -144,8 +147,9 @@ BW_FN int bw_step_pace(const struct bw_flow *f, __u64 present, __u32 rate)
 }
 
 /*
- * The bound of bytes written and not sent, as a value of TCP_NOTSENT_LOWAT; 0: no bound. Under fit's roof a send buffer
- * of two windows would hold one window that only waits. The value moves by doublings, so that it changes rarely.
+ * Returns the bound of bytes written and not sent, as a value of TCP_NOTSENT_LOWAT; 0: no bound. Under fit's roof a
+ * send buffer of two windows would hold one window that only waits. The value moves by doublings, so that it changes
+ * rarely.
  */
 BW_FN __u32 bw_decide_unsent(const volatile struct bw_config *c, const struct bw_flow *f)
 {
@@ -158,8 +162,8 @@ BW_FN __u32 bw_decide_unsent(const volatile struct bw_config *c, const struct bw
 }
 
 /*
- * The value to set this bound to, where the socket has `present`. If `present` is not the value set last, it is the
- * application's, and nothing changes.
+ * Returns the value to set this bound to, where the socket has `present`. If `present` is not the value set last, it is
+ * the application's, and nothing changes.
  */
 BW_FN __u32 bw_step_unsent(const volatile struct bw_config *c, const struct bw_flow *f, __u32 present)
 {
@@ -183,7 +187,7 @@ BW_FN int bw_is_idle(const volatile struct bw_config *c, struct bw_flow *f, __u6
 	return bw_less(now, f->active_at) >= c->idle;
 }
 
-/* The SO_SNDBUF to leave to a silent connection; 0: leave the buffer unchanged. */
+/* Returns the SO_SNDBUF to leave to a silent connection; 0: leave the buffer unchanged. */
 BW_FN __u32 bw_give_back_send(const volatile struct bw_config *c, const struct bw_flow *f)
 {
 	if (c->observe_only || c->send_rule == BW_SEND_KERNEL || c->send_rule == BW_SEND_FIXED)
@@ -194,9 +198,9 @@ BW_FN __u32 bw_give_back_send(const volatile struct bw_config *c, const struct b
 }
 
 /*
- * The SO_RCVBUF to leave to a silent connection; 0: leave the buffer unchanged. in_use: memory for the window on offer.
- * unread: there are unread data. cap: the largest value that can be set; a larger one would be cut below the window. Data
- * behind a hole also hold memory, and the kernel would drop them from a buffer without room for them.
+ * Returns the SO_RCVBUF to leave to a silent connection; 0: leave the buffer unchanged. in_use: memory for the window
+ * on offer. unread: there are unread data. cap: the largest value that can be set; a larger one would be cut below the
+ * window. Data behind a hole also hold memory, and the kernel would drop them from a buffer without room for them.
  */
 BW_FN __u32 bw_give_back_receive(const volatile struct bw_config *c, const struct bw_flow *f, __u64 in_use,
 				 int unread, __u64 cap)

@@ -81,35 +81,35 @@ impl Engine {
             .map_err(failed("noting a socket's program"))
     }
 
-    /// Leaves the connections in cgroups of other engines below ours to these, such as those of a `bufwise run` below
-    /// a daemon; returns the number of such cgroups. New connections are told apart without this call, but not those
-    /// that [`Engine::sweep`] finds: call it once everything is attached, and before the first sweep. `siblings` are
-    /// cgroups with engines of the same daemon, which divide connections by their groups. Cgroups whose engine has
-    /// gone since the last call are this engine's again. [`Engine::unnoted`] tells whether there were too many.
+    /// Leaves connections to other engines whose cgroups lie below this engine's, such as that of a `bufwise run` below a
+    /// daemon; returns the number of such cgroups. New connections do not need this call, but those that
+    /// [`Engine::sweep`] finds do: call it once everything is attached, and before the first sweep. `siblings` are
+    /// cgroups with engines of the same daemon, which divide connections by their groups. Cgroups whose engine has gone
+    /// since the last call belong to this engine again. [`Engine::unnoted`] tells whether there were too many cgroups.
     ///
     /// # Errors
     /// [`EngineError::Map`] with the kernel's answer; [`EngineError::Attach`] without cgroup v2.
-    pub fn yield_to_others(&mut self, siblings: &HashSet<u64>) -> Result<usize, EngineError> {
+    pub fn exclude_other_engines(&mut self, siblings: &HashSet<u64>) -> Result<usize, EngineError> {
         let tuned = tuned_groups().map_err(|error| EngineError::Attach(io::Error::other(error)))?;
         let is_own =
             |inode: &u64| siblings.contains(inode) || self.cgroups.iter().any(|(_, own)| own == inode);
         let others: Vec<u64> = tuned.into_iter().filter(|inode| !is_own(inode)).collect();
         let count = others.len();
-        self.yield_to(others)?;
+        self.exclude(others)?;
         Ok(count)
     }
 
     /// Returns for how many cgroups of other engines the programs' map had no room at the last
-    /// [`Engine::yield_to_others`]: a sweep in the kernel may adopt their existing connections.
+    /// [`Engine::exclude_other_engines`]: a sweep in the kernel may adopt their existing connections.
     #[must_use]
     pub fn unnoted(&self) -> usize {
         self.unnoted
     }
 
-    /// Leaves the connections in these cgroups (their numbers) and below them to the engines that are attached there,
-    /// and no longer those in cgroups that it named before and does not name now.
-    fn yield_to(&mut self, others: Vec<u64>) -> Result<(), EngineError> {
-        for inode in self.yielded.iter().filter(|inode| !others.contains(inode)) {
+    /// Leaves the connections in these cgroups (by number) and below them to the engines that are attached there. Cgroups
+    /// of an earlier call that are not among them belong to this engine again.
+    fn exclude(&mut self, others: Vec<u64>) -> Result<(), EngineError> {
+        for inode in self.excluded.iter().filter(|inode| !others.contains(inode)) {
             let _not_there = self.maps.others.delete(&inode.to_ne_bytes());
         }
         self.unnoted = 0;
@@ -119,7 +119,7 @@ impl Engine {
                 noted => noted.map_err(failed("noting another's cgroup"))?,
             }
         }
-        self.yielded = others;
+        self.excluded = others;
         Ok(())
     }
 
@@ -142,7 +142,7 @@ impl Engine {
         if self.entries()?.only(&is_theirs).is_empty() {
             return Ok(Released::default());
         }
-        self.rest()?;
+        self.suspend()?;
         // Read again, now that the programs rest.
         let theirs = self.entries()?.only(&is_theirs);
         let released = release::release_all(&theirs);
@@ -172,11 +172,11 @@ mod tests {
             engine.maps.others.lookup(&inode.to_ne_bytes(), MapFlags::ANY).unwrap().is_some()
         };
         let room = u64::from(engine.maps.others.max_entries());
-        engine.yield_to((1..=room).collect()).unwrap();
+        engine.exclude((1..=room).collect()).unwrap();
         assert_eq!((engine.unnoted(), is_noted(&engine, 1)), (0, true));
-        engine.yield_to((2..=room + 6).collect()).unwrap();
+        engine.exclude((2..=room + 6).collect()).unwrap();
         assert_eq!((engine.unnoted(), is_noted(&engine, 1), is_noted(&engine, 2)), (5, false, true));
-        engine.yield_to(vec![room + 6]).unwrap();
+        engine.exclude(vec![room + 6]).unwrap();
         let noted = [2, room, room + 6].map(|inode| is_noted(&engine, inode));
         assert_eq!((engine.unnoted(), noted), (0, [false, false, true]));
     }

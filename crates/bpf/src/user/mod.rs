@@ -1,8 +1,8 @@
 //! The engine in user space, without any privilege: sizes a command's own sockets by the rules of the programs.
 //!
-//! Problem: programs in the kernel need root. A user may do the same to the sockets of processes that he has started,
-//! on any kernel since 5.6: pidfd_getfd(2) reaches them, `TCP_INFO` shows what the programs would have read, the
-//! rules in C decide (`rules.h`, compiled for the host), and options that need no privilege set them.
+//! Problem: programs in the kernel need root. Without root, a process may do the same for the sockets of its own user's
+//! processes, on any kernel since 5.6: pidfd_getfd(2) reaches the sockets, `TCP_INFO` shows what the programs would have
+//! read, the rules in C decide (`rules.h`, compiled for the host), and options that need no privilege set the sockets.
 //!
 //! [`sockets`] finds the connections, [`schedule`] decides when to sample which, [`sizing`] samples and sets one of
 //! them. Sockets are not held: while a second descriptor exists, the owner's close() does not close the connection.
@@ -51,7 +51,7 @@ const PEERS: usize = 1_024;
 /// Time after which a sample also reads the congestion control again, microseconds: an application may choose another one.
 const CONGESTION_AGAIN: u64 = 50_000;
 
-/// Sizes the connections of the calling process's children and of all that descend from them, or its own.
+/// Sizes the connections of the calling process's descendants ([`UserEngine::new`]), or its own ([`UserEngine::of_itself`]).
 #[derive(Debug)]
 pub struct UserEngine {
     config: bw_config,
@@ -99,7 +99,7 @@ impl UserEngine {
         Self::with(config, Finder::new())
     }
 
-    /// An engine for the connections of this process itself, which another of its threads makes and uses.
+    /// Makes an engine for the connections of this process itself, which another of its threads makes and uses.
     #[must_use]
     pub fn of_itself(config: &Config) -> Self {
         wake_up_in_time();
@@ -123,7 +123,7 @@ impl UserEngine {
             sets_buffers: tells_locks(),
             may_be_paced: may_be_paced(),
         };
-        engine.beat(Shares::default());
+        engine.set_shares(Shares::default());
         engine
     }
 
@@ -147,7 +147,7 @@ impl UserEngine {
     }
 
     /// Takes the shares that the memory allows.
-    pub fn beat(&mut self, shares: Shares) {
+    pub fn set_shares(&mut self, shares: Shares) {
         self.control = shares.control();
     }
 
@@ -162,14 +162,14 @@ impl UserEngine {
         self.orders.remove(&cookie);
     }
 
-    /// Returns the time at which [`UserEngine::tend`] is due next.
+    /// Returns the time at which [`UserEngine::poll`] is due next.
     #[must_use]
     pub fn next_at(&self) -> Micros {
         Micros(self.sample_at.min(self.search.next_at()).max(self.allowance.ready_at()))
     }
 
     /// Searches for sockets and samples connections, as far as due.
-    pub fn tend(&mut self) {
+    pub fn poll(&mut self) {
         let at = now().0;
         if at < self.next_at().0 {
             return;
@@ -188,7 +188,7 @@ impl UserEngine {
     /// Returns why the kernel goes on sizing some sockets of the command, as far as known; one line each.
     pub fn limits(&self) -> impl Iterator<Item = &str> {
         let buffers =
-            "before Linux 5.14 buffers stay autotuned: they could not be given back; windows are bounded";
+            "before Linux 5.15 buffers stay autotuned: they could not be given back; windows are bounded";
         let before = (!self.sets_buffers).then_some(buffers);
         self.finder.refusals().iter().map(String::as_str).chain(before)
     }
@@ -350,7 +350,7 @@ impl Watched {
     }
 }
 
-/// Returns whether the kernel shows locked buffers, and lets them be unlocked (`SO_BUF_LOCK`, Linux 5.14).
+/// Returns whether the kernel shows locked buffers, and lets them be unlocked (`SO_BUF_LOCK`, Linux 5.15).
 pub(crate) fn tells_locks() -> bool {
     UnixDatagram::unbound().is_ok_and(|any| options::buffer_lock(any).is_ok())
 }

@@ -17,7 +17,7 @@
 //! - Searches take at most half of that: those of an idle server with many processes would leave nothing saved for the
 //!   start of its next connection.
 
-/// Least time between two checks.
+/// Least time between two checks, microseconds, as all times here.
 const LEAST: u64 = 1_000;
 /// The next interval is this part of the quiet time.
 const QUIET: u64 = 8;
@@ -31,10 +31,11 @@ const PER_ROUND_TRIP: u64 = 4;
 /// Length of a connection's start phase: this many round trips, and at least this time.
 const STARTING_ROUND_TRIPS: u64 = 30;
 const LEAST_START: u64 = 30_000;
-/// Work takes at most this part (1/64) of the time, and searches this one.
+/// Work takes at most one part in this many of the time; so do searches.
 pub(super) const PART: u64 = 64;
 const PART_OF_SEARCHES: u64 = 128;
-/// Largest amount of unused work that is saved, so that the start of many connections at once is not missed.
+/// Largest amount of unused work that is saved, in microseconds of a processor, so that the start of many connections
+/// at once is not missed.
 const SAVED: u64 = 40_000;
 
 /// Timing of samples around a train, in microseconds: the time between two samples, the same while the train begins, how
@@ -126,7 +127,7 @@ impl Schedule {
         }
     }
 
-    /// The next sample is due as soon as a start's would be.
+    /// Makes the next sample due as soon as a start's would be.
     pub(super) fn hasten(&mut self, now: u64) {
         self.next_at = self.next_at.min(now + LEAST);
     }

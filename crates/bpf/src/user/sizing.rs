@@ -53,7 +53,7 @@ pub(crate) struct Sizing<'a, R> {
     pub(crate) one: &'a Connection,
     pub(crate) socket: R,
     pub(crate) means: Means,
-    /// Whether buffers are set: only if their lock can be removed again (Linux 5.14).
+    /// Whether buffers are set: only if their lock can be removed again (Linux 5.15).
     pub(crate) sets_buffers: bool,
 }
 

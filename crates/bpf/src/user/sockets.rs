@@ -6,13 +6,14 @@
 //!   a process whose parent has ended becomes its child and stays a descendant, however often it has forked. The
 //!   parent is read only for new processes, and processes are listed only if one was started since: `/proc/loadavg`
 //!   ends with the number that was assigned last.
-//! - Sockets: the links in `/proc/PID/fd`. Threads share them.
+//! - Sockets: the links in `/proc/PID/fd`, those of the process's first thread. Its other threads share them.
 //!
 //! Cost: a few microseconds for a process, and one for each of its descriptors; a list of all processes takes one for
 //! each, and is made at most once per [`REST`] times the duration of the previous one.
 //!
 //! Out of reach: a process that may not be traced, because it is setuid, belongs to another user, or forbids it
-//! (`PR_SET_DUMPABLE`); all processes under Yama's scopes 2 and 3. [`Finder::refusals`] lists them.
+//! (`PR_SET_DUMPABLE`); all processes under Yama's scopes 2 and 3. [`Finder::refusals`] lists them. Descriptors that a
+//! thread does not share (`unshare(CLONE_FILES)`), or that the first thread left to the others when it ended, are not found.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs;
@@ -23,6 +24,7 @@ use nix::errno::Errno;
 use nix::sys::wait::{Id, WaitPidFlag, waitid, waitpid};
 use nix::unistd::Pid;
 
+use crate::error::is_scarce;
 use crate::reach::{self, Place};
 
 /// Least time between two lists of processes, as a multiple of the duration of the previous one.
@@ -37,12 +39,16 @@ const TOLD: usize = 4;
 #[derive(Debug)]
 pub(super) struct Finder {
     own: i32,
+    /// Whether `/proc` shows this process and its descendants by their numbers.
+    is_shown: bool,
     /// Descendants are looked for; else this process alone is `ours`.
     descends: bool,
     /// The command, which its starter waits for; other children are reaped here.
     command: Option<i32>,
     ours: BTreeSet<i32>,
-    others: HashSet<i32>,
+    others: BTreeSet<i32>,
+    /// Processes whose parent was neither ours nor another's at the last list.
+    doubtful: BTreeSet<i32>,
     /// The last field of `/proc/loadavg` at the last list of processes.
     last_started: Option<String>,
     /// Earliest time of the next list of processes, microseconds.
@@ -67,10 +73,12 @@ impl Finder {
     pub(super) fn new() -> Self {
         Self {
             own: std::process::id().cast_signed(),
+            is_shown: shows_this_process(),
             descends: true,
             command: None,
             ours: BTreeSet::new(),
-            others: HashSet::new(),
+            others: BTreeSet::new(),
+            doubtful: BTreeSet::new(),
             last_started: None,
             list_at: 0,
             list_anyway_at: 0,
@@ -93,8 +101,13 @@ impl Finder {
     /// Searches the processes at `now` (microseconds).
     pub(super) fn search(&mut self, now: u64) -> Found {
         self.reap();
-        let is_complete = !self.descends || now >= self.list_at;
-        let started = self.descends && is_complete && self.list(now);
+        if !self.is_shown {
+            self.refuse("/proc does not show this process: the kernel sizes the connections".to_owned());
+            return Found::default();
+        }
+        let is_due = self.descends && now >= self.list_at;
+        let started = if is_due { self.list(now) } else { Ok(false) };
+        let mut is_complete = (is_due || !self.descends) && started.is_ok() && self.doubtful.is_empty();
         let mut places = HashMap::new();
         let processes: Vec<i32> = self.ours.iter().copied().collect();
         for pid in processes {
@@ -102,18 +115,10 @@ impl Finder {
                 Ok(sockets) => sockets.for_each(|(inode, place)| {
                     places.entry(inode).or_insert(place);
                 }),
-                Err(error) if pid == self.own => {
-                    self.refuse(format!(
-                        "/proc does not show sockets ({error}): the kernel sizes the connections"
-                    ));
-                }
-                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => self.is_kept_out(pid),
-                Err(_) => {
-                    self.ours.remove(&pid);
-                }
+                Err(error) => is_complete &= !self.is_unread(pid, &error),
             }
         }
-        Found { places, started, is_complete }
+        Found { places, started: started.unwrap_or_default(), is_complete }
     }
 
     /// Has the next search list the processes in any case, so that it misses none.
@@ -136,34 +141,36 @@ impl Finder {
     }
 
     /// Finds new descendants; returns whether there are any.
-    fn list(&mut self, now: u64) -> bool {
+    fn list(&mut self, now: u64) -> io::Result<bool> {
         let last = last_started();
-        if last.is_some() && last == self.last_started && now < self.list_anyway_at {
-            return false;
+        let is_same = last.is_some() && last == self.last_started && self.doubtful.is_empty();
+        if is_same && now < self.list_anyway_at {
+            return Ok(false);
         }
         let began = super::cpu_time();
-        let all: HashSet<i32> = processes().collect();
+        let all = processes()?;
         self.ours.retain(|pid| all.contains(pid));
         self.others.retain(|pid| all.contains(pid));
         let is_new = |pid: &&i32| !self.ours.contains(*pid) && !self.others.contains(*pid);
-        let mut unknown: Vec<(i32, Process)> =
-            all.iter().filter(is_new).filter_map(|pid| Some((*pid, Process::of(*pid)?))).collect();
+        let unknown = all.iter().filter(is_new).filter_map(|pid| Some((*pid, Process::of(*pid)?))).collect();
         let before = self.ours.len();
-        loop {
-            let (found, rest): (Vec<_>, Vec<_>) = unknown
-                .into_iter()
-                .partition(|(_, process)| process.parent == self.own || self.ours.contains(&process.parent));
-            unknown = rest;
-            if found.is_empty() {
-                break;
-            }
-            self.ours.extend(found.iter().map(|(pid, _)| *pid));
-        }
-        self.others.extend(unknown.iter().map(|(pid, _)| *pid));
+        self.sort(unknown);
         self.last_started = last;
         self.list_at = now + (super::cpu_time() - began) * REST;
         self.list_anyway_at = self.list_at.max(now + LIST_ANYWAY);
-        self.ours.len() != before
+        Ok(self.ours.len() != before)
+    }
+
+    /// Decides by their parents which new processes are ours. A parent may end before it is read itself; the next list finds
+    /// its children with another parent. Children of a parent that still is not shown then are not ours.
+    fn sort(&mut self, mut unknown: Vec<(i32, Process)>) {
+        add_descendants(&mut self.ours, self.own, &mut unknown);
+        // Parents outside this process namespace have the number 0.
+        add_descendants(&mut self.others, 0, &mut unknown);
+        let (again, first): (BTreeSet<i32>, BTreeSet<i32>) =
+            unknown.iter().map(|(pid, _)| *pid).partition(|pid| self.doubtful.contains(pid));
+        self.others.extend(again);
+        self.doubtful = first;
     }
 
     /// Reaps ended children, except the command.
@@ -175,12 +182,31 @@ impl Finder {
         }
     }
 
-    /// Handles a process whose descriptors cannot be read: it has ended, or it is out of reach for good.
+    /// Handles a process whose descriptors were not read; returns whether a later search may read them.
+    fn is_unread(&mut self, pid: i32, error: &io::Error) -> bool {
+        if is_scarce(error) {
+            return true;
+        }
+        if pid == self.own {
+            self.refuse(format!("/proc does not show sockets ({error}): the kernel sizes the connections"));
+        } else if error.kind() == io::ErrorKind::PermissionDenied {
+            self.is_kept_out(pid);
+        } else {
+            self.ours.remove(&pid);
+        }
+        false
+    }
+
+    /// Handles a process whose descriptors may not be read: it has ended, or it is out of reach for good.
     fn is_kept_out(&mut self, pid: i32) {
-        let Some(process) = Process::of(pid).filter(|process| !process.is_over) else {
+        let Some(process) = Process::of(pid) else {
             self.ours.remove(&pid);
             return;
         };
+        // It has no descriptors any more, but is listed until its parent has waited for it.
+        if process.is_over {
+            return;
+        }
         self.refuse(format!(
             "{} is out of reach, because it is setuid, runs as another user, or forbids tracing: the kernel sizes its \
              connections",
@@ -219,9 +245,28 @@ fn last_started() -> Option<String> {
     Some(text.rsplit(' ').next()?.trim().to_owned())
 }
 
-fn processes() -> impl Iterator<Item = i32> {
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+fn processes() -> io::Result<HashSet<i32>> {
+    let entries = fs::read_dir("/proc")?.flatten();
+    Ok(entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
+}
+
+/// Returns whether `/proc` is mounted, and shows the process namespace of this process.
+fn shows_this_process() -> bool {
+    let own: Option<u32> = fs::read_link("/proc/self").ok().and_then(|own| own.to_str()?.parse().ok());
+    own == Some(std::process::id())
+}
+
+/// Moves the children of `first`, those of `family`, and all their descendants from `unknown` to `family`.
+fn add_descendants(family: &mut BTreeSet<i32>, first: i32, unknown: &mut Vec<(i32, Process)>) {
+    loop {
+        let is_child = |process: &Process| process.parent == first || family.contains(&process.parent);
+        let (found, rest): (Vec<_>, Vec<_>) = unknown.drain(..).partition(|(_, process)| is_child(process));
+        *unknown = rest;
+        if found.is_empty() {
+            return;
+        }
+        family.extend(found.iter().map(|(pid, _)| *pid));
+    }
 }
 
 /// The fields of `/proc/PID/stat` that are used.
@@ -235,11 +280,13 @@ struct Process {
 
 impl Process {
     fn of(pid: i32) -> Option<Self> {
-        Self::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+        Self::parse(&fs::read(format!("/proc/{pid}/stat")).ok()?)
     }
 
-    /// Parses the fields. The name is in parentheses and may contain some (proc_pid_stat(5)).
-    fn parse(stat: &str) -> Option<Self> {
+    /// Parses the fields. The name is in parentheses and may contain some, and any other bytes: the kernel cuts it to 15 bytes
+    /// (proc_pid_stat(5)).
+    fn parse(stat: &[u8]) -> Option<Self> {
+        let stat = String::from_utf8_lossy(stat);
         let (before, after) = stat.rsplit_once(')')?;
         let mut fields = after.split_whitespace();
         let is_over = matches!(fields.next()?, "Z" | "X");
@@ -255,9 +302,10 @@ mod tests {
     #[test]
     fn a_process_is_read_whatever_its_name_is() {
         let process = |name: &str, is_over, parent| Some(Process { name: name.to_owned(), is_over, parent });
-        assert_eq!(Process::parse("12 (sh) S 7 12 7 0"), process("sh", false, 7));
-        assert_eq!(Process::parse("12 (a) Z (b) 3) Z 9 12 7 0"), process("a) Z (b) 3", true, 9));
-        assert_eq!(Process::parse("12 sh S"), None);
+        assert_eq!(Process::parse(b"12 (sh) S 7 12 7 0"), process("sh", false, 7));
+        assert_eq!(Process::parse(b"12 (a) Z (b) 3) Z 9 12 7 0"), process("a) Z (b) 3", true, 9));
+        assert_eq!(Process::parse(b"12 (caf\xc3) S 7 12 7 0"), process("caf\u{fffd}", false, 7));
+        assert_eq!(Process::parse(b"12 sh S"), None);
         let own = Process::of(std::process::id().cast_signed()).unwrap();
         assert_eq!((own.is_over, own.parent), (false, nix::unistd::getppid().as_raw()));
     }
@@ -267,7 +315,12 @@ mod tests {
         let mut finder = Finder::new();
         finder.list_at = 1_000;
         assert!(!finder.search(999).is_complete);
-        assert!(finder.search(1_000).is_complete);
+        // Processes whose parents end meanwhile are only found by the next list.
+        let is_complete = (0..5).any(|_| {
+            finder.list_at = 1_000;
+            finder.search(1_000).is_complete
+        });
+        assert!(is_complete);
         let mut own = Finder::of_itself();
         own.list_at = 1_000;
         assert!(own.search(0).is_complete, "no other process counts");
@@ -287,6 +340,52 @@ mod tests {
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!((before, after), (false, true));
+    }
+
+    #[test]
+    fn a_process_whose_parent_ends_while_processes_are_listed_is_found_with_its_next_parent() {
+        let process = |pid, parent| (pid, Process { name: String::new(), is_over: false, parent });
+        let mut finder = Finder { own: 100, ..Finder::new() };
+        // Process 11 ended after its child 12 was read, and before it was read itself.
+        finder.sort(vec![process(13, 12), process(12, 11), process(9, 1), process(1, 0)]);
+        assert_eq!((finder.ours.len(), finder.others.clone()), (0, BTreeSet::from([1, 9])));
+        finder.sort(vec![process(13, 12), process(12, 100)]);
+        assert_eq!((finder.ours.clone(), finder.doubtful.len()), (BTreeSet::from([12, 13]), 0));
+        // A parent that is never shown, because it is another user's.
+        (0..2).for_each(|_| finder.sort(vec![process(15, 14)]));
+        assert_eq!((finder.others.len(), finder.doubtful.len()), (3, 0));
+    }
+
+    #[test]
+    fn processes_are_not_forgotten_for_lack_of_descriptors_or_when_they_are_zombies() {
+        let mut child = std::process::Command::new("sleep").arg("0").spawn().unwrap();
+        let pid = child.id().cast_signed();
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        while !Process::of(pid).is_some_and(|process| process.is_over) {
+            assert!(std::time::Instant::now() < deadline, "not within 10 s");
+            std::thread::yield_now();
+        }
+        let mut finder = Finder::new();
+        finder.ours.insert(pid);
+        // Users may not open the directory of a zombie.
+        let unread = [libc::EMFILE, libc::EACCES].map(|errno| {
+            let may_be_read_later = finder.is_unread(pid, &io::Error::from_raw_os_error(errno));
+            (may_be_read_later, finder.ours.contains(&pid))
+        });
+        child.wait().unwrap();
+        let gone = finder.is_unread(pid, &io::Error::from_raw_os_error(libc::EACCES));
+        assert_eq!(unread, [(true, true), (false, true)]);
+        assert_eq!((gone, finder.ours.contains(&pid), finder.refusals().len()), (false, false, 0));
+    }
+
+    #[test]
+    fn a_proc_of_another_process_namespace_is_told_and_not_searched() {
+        let mut finder = Finder::of_itself();
+        assert!(finder.is_shown && finder.search(0).is_complete);
+        finder.is_shown = false;
+        let found = finder.search(0);
+        assert!(found.places.is_empty() && !found.is_complete);
+        assert!(finder.refusals()[0].starts_with("/proc does not show this process"));
     }
 
     #[test]

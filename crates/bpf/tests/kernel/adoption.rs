@@ -73,7 +73,7 @@ fn adopted_in_every_family_and_namespace(way: fn(&mut Engine)) {
         connection.send(200_000);
         connection.receive(200_000);
         let flow = wait_for("tuned connection", || {
-            engine.tend().unwrap();
+            engine.poll().unwrap();
             let flow = connection.flow(&engine).unwrap();
             (flow.set_send_buffer.is_some() && flow.set_window.is_some()).then_some(flow)
         });
@@ -127,7 +127,7 @@ fn root_what_the_kernel_had_offered_is_taken_after_adoption() {
         let flow = wait_for("the buffer that was there", || {
             connection.receive(1_000);
             connection.grant_receive_buffer(&mut engine);
-            engine.tend().unwrap();
+            engine.poll().unwrap();
             connection.flow(&engine).filter(|flow| flow.set_receive_buffer.is_some())
         });
         assert!(flow.set_window.is_some(), "{receive:?}: {flow:?}");
@@ -154,7 +154,7 @@ fn root_buffers_that_the_application_set_are_respected_when_adopted() {
         connection.send(200_000);
         connection.receive(200_000);
         let flow = wait_for("tuned connection", || {
-            engine.tend().unwrap();
+            engine.poll().unwrap();
             connection.flow(&engine).filter(|flow| flow.set_window.is_some())
         });
         assert!(flow.origin.locked.send && flow.origin.send_buffer == Bytes(140_000));
@@ -234,10 +234,10 @@ fn root_user_space_leaves_autotuning_alone_until_a_share_binds_and_gives_it_back
     let mut engine = engine_by(Engine::avoid_iterator, &config, &cgroup);
     assert_eq!(engine.sweep(netns.as_fd()).unwrap().adopted, 1);
     let mut set_under = |shares: Shares, wanted: Option<Bytes>| {
-        engine.beat(shares).unwrap();
+        engine.heartbeat(shares).unwrap();
         let set = wait_for("another size", || {
             connection.send(3_000_000);
-            engine.tend().unwrap();
+            engine.poll().unwrap();
             let flow = connection.flow(&engine).filter(|flow| flow.decided_send.is_some())?;
             assert_eq!(flow.owned, Owned::default());
             (flow.set_send_buffer == wanted).then_some(flow.set_send_buffer)
@@ -258,15 +258,18 @@ fn root_user_space_gives_the_buffers_of_silent_connections_back_and_marks_those_
     }
     let (cgroup, netns) = (Cgroup::create().unwrap(), Netns::new());
     let connection = Connection::open(&cgroup, &netns, "127.0.0.1");
-    let config = Config { send: SendRule::Eq, idle: Micros(300_000), ..Config::default() };
+    // Longer than a host may stop this machine between the data and the next pass, of five a second.
+    let config = Config { send: SendRule::Eq, idle: Micros(1_500_000), ..Config::default() };
+    let shares = Shares { level: Some(Bytes(150_000)), ..Shares::default() };
     let mut engine = engine_by(Engine::avoid_iterator, &config, &cgroup);
-    engine.beat(Shares { level: Some(Bytes(150_000)), ..Shares::default() }).unwrap();
+    engine.heartbeat(shares).unwrap();
     assert_eq!(engine.sweep(netns.as_fd()).unwrap().adopted, 1);
     let idle = 2 * Config::IDLE_SIZE.0;
     // If the peer has offered a wide window, the writer's last buffer is larger, and the limit of a share lower.
     let share = idle + 1..=150_000;
     let sizes = |engine: &mut Engine, wanted: RangeInclusive<u64>| {
-        engine.tend().unwrap();
+        engine.heartbeat(shares).unwrap();
+        engine.poll().unwrap();
         wanted.contains(&connection.flow(engine)?.set_send_buffer?.0).then_some(())
     };
     connection.send(100_000);
@@ -278,7 +281,7 @@ fn root_user_space_gives_the_buffers_of_silent_connections_back_and_marks_those_
     let cookie = connection.cookie;
     drop(connection);
     wait_for("the end", || {
-        engine.tend().unwrap();
+        engine.poll().unwrap();
         engine.flows().unwrap().iter().find(|flow| flow.cookie == cookie).filter(|flow| flow.closed).map(drop)
     });
 }
@@ -295,7 +298,7 @@ fn root_user_space_sizes_on_what_that_of_another_engine_had() {
     let has = |engine: &mut Engine, size: u64| {
         wait_for("its size", || {
             connection.send(10_000);
-            engine.tend().unwrap();
+            engine.poll().unwrap();
             connection.flow(engine).filter(|flow| flow.set_send_buffer == Some(Bytes(size)))
         })
     };

@@ -13,7 +13,8 @@ use crate::support::{Connection, Netns, engine_on, patience, root, wait_for};
 /// The least memory of a buffer: twice the idle size.
 const SMALL: Bytes = Bytes(2 * 65_536);
 const BURST: usize = 20_000_000;
-const IDLE: Micros = Micros(300_000);
+/// Longer than a host may stop this machine between the last byte and the next sweep.
+const IDLE: Micros = Micros(1_500_000);
 
 fn config() -> Config {
     let cap = Bytes(64 << 20);

@@ -102,7 +102,7 @@ fn root_subflows_of_mptcp_stay_the_kernels_and_plain_clients_of_a_listener_are_t
         return;
     }
     // Records are made when connections are established, or late.
-    for record_after in [Bytes::ZERO, Config::SHORT] {
+    for record_after in [Bytes::ZERO, Config::SHORT_CONNECTION] {
         let (cgroup, netns) = (Cgroup::create().unwrap(), Netns::new());
         if netns.inside(|| fs::write("/proc/sys/net/mptcp/enabled", "1")).is_err() {
             return bufwise_trial::skip("needs MPTCP");

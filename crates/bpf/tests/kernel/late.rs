@@ -20,7 +20,7 @@ fn config() -> Config {
         receive: ReceiveRule::Drs,
         send_cap: cap,
         receive_cap: cap,
-        record_after: Config::SHORT,
+        record_after: Config::SHORT_CONNECTION,
         ..Config::default()
     }
 }
@@ -66,7 +66,7 @@ fn root_a_short_connection_has_no_record_and_a_long_one_is_sized() {
     let flow = sender.flow(&scene.engine).unwrap();
     assert!(flow.set_send_buffer.is_some() && !flow.owned.send && !flow.owned.receive, "{flow:?}");
     assert!(flow.initiator && !flow.origin.adopted && !flow.closed, "{flow:?}");
-    assert!(flow.origin.acked < Config::SHORT && flow.origin.received == Bytes::ZERO, "{flow:?}");
+    assert!(flow.origin.acked < Config::SHORT_CONNECTION && flow.origin.received == Bytes::ZERO, "{flow:?}");
     assert!(!flow.origin.locked.send && !flow.origin.locked.receive, "{flow:?}");
     assert!(flow.origin.send_buffer >= Bytes(16_384) && flow.origin.receive_buffer == initial, "{flow:?}");
     let flow = receiver.flow(&scene.engine).unwrap();
@@ -131,7 +131,7 @@ fn root_in_a_new_cgroup_records_are_late_from_the_start_and_those_without_are_co
     };
     let mut engine = engine_on(&fit, &cgroup);
     engine.expect_only_new().unwrap();
-    engine.beat(Shares::default()).unwrap();
+    engine.heartbeat(Shares::default()).unwrap();
     let [short, sender, receiver] = [(); 3].map(|()| Connection::open(&cgroup, &scene.netns, "127.0.0.1"));
     // Requests and answers, none of which is a full segment.
     for _ in 0..10 {
@@ -159,7 +159,7 @@ fn root_a_connection_whose_share_is_small_is_sized_at_once() {
     before.send(SHORT);
     assert_eq!(before.flow(&scene.engine), None);
     let level = Bytes(60_000);
-    scene.engine.beat(Shares { level: Some(level), ..Shares::default() }).unwrap();
+    scene.engine.heartbeat(Shares { level: Some(level), ..Shares::default() }).unwrap();
     let new = scene.open();
     let flow = new.flow(&scene.engine).unwrap();
     assert!(flow.set_send_buffer.is_some(), "{flow:?}");
@@ -200,7 +200,7 @@ fn root_a_sweep_takes_in_a_newcomer_whose_share_has_become_small_and_counts_it_o
     let connection = scene.open();
     connection.send(10);
     let before = scene.engine.unrecorded().unwrap();
-    scene.engine.beat(Shares { level: Some(Bytes(60_000)), ..Shares::default() }).unwrap();
+    scene.engine.heartbeat(Shares { level: Some(Bytes(60_000)), ..Shares::default() }).unwrap();
     let swept = scene.sweep();
     assert_eq!((swept.seen, swept.adopted), (1, 0), "its birth was seen");
     assert_eq!(scene.engine.unrecorded().unwrap(), before - 1);
@@ -268,7 +268,7 @@ fn root_a_share_that_is_less_than_the_buffer_reaches_a_receiver_at_rest() {
     }
     let flow = connection.flow(&scene.engine).unwrap();
     assert!(flow.set_receive_buffer.is_none(), "{flow:?}");
-    scene.engine.beat(Shares { window: Some(Bytes(20_000)), ..Shares::default() }).unwrap();
+    scene.engine.heartbeat(Shares { window: Some(Bytes(20_000)), ..Shares::default() }).unwrap();
     for _ in 0..3 {
         connection.send(100);
         connection.receive(100);

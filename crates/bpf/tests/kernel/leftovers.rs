@@ -9,10 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use bufwise_bpf::{
-    Cgroup, Config, Engine, Leftover, Owned, Released, SendRule, Shares, hierarchy, leftovers,
-    leftovers_below,
-};
+use bufwise_bpf::{Cgroup, Config, Engine, Owned, Released, SendRule, Shares, leftovers};
 use bufwise_socket::options::{self, BufferLock};
 use bufwise_units::{Bytes, Micros};
 use nix::sys::signal::{Signal, kill};
@@ -35,11 +32,11 @@ fn config() -> Config {
 fn own(group: &str) -> ! {
     let mut engine = Engine::load(&config()).unwrap();
     let shares = Shares { level: Some(LEVEL), ..Shares::default() };
-    engine.beat(shares).unwrap();
+    engine.heartbeat(shares).unwrap();
     engine.attach(File::open(group).unwrap().as_fd()).unwrap();
     println!("{READY}");
     loop {
-        engine.beat(shares).unwrap();
+        engine.heartbeat(shares).unwrap();
         thread::sleep(Duration::from_millis(20));
     }
 }
@@ -124,7 +121,7 @@ fn root_a_killed_owners_connections_go_on_by_cwnd_alone_and_are_inherited() {
     assert_eq!(engine.inherit(&left.entries().unwrap()).unwrap(), 1);
     engine.attach(scene.cgroup.as_fd()).unwrap();
     assert_eq!(engine.sweep(scene.netns.as_fd()).unwrap().adopted, 0);
-    engine.beat(Shares { level: Some(LEVEL), ..Shares::default() }).unwrap();
+    engine.heartbeat(Shares { level: Some(LEVEL), ..Shares::default() }).unwrap();
     scene.connection.send(1_000_000);
     assert_eq!(scene.connection.flow(&engine).unwrap().owned, Owned::default());
     assert!(leftovers(scene.cgroup.as_fd()).unwrap().is_empty(), "this process lives");
@@ -146,12 +143,7 @@ fn root_what_a_killed_owner_left_can_be_released() {
     scene.signal(Signal::SIGKILL);
     scene.owner.wait().unwrap();
     assert!(scene.lock().send);
-    // Others may have left theirs.
-    let everywhere = leftovers_below(hierarchy().unwrap().as_fd()).unwrap();
-    let ours = |left: &Leftover| {
-        left.flows().is_ok_and(|flows| flows.iter().any(|flow| flow.cookie == scene.connection.cookie))
-    };
-    let left = everywhere.into_iter().find(ours).unwrap();
+    let left = leftovers(scene.cgroup.as_fd()).unwrap().pop().unwrap();
     assert_eq!(left.release().unwrap(), Released { released: 1, ..Released::default() });
     assert_eq!(scene.lock(), BufferLock::default());
     assert!(leftovers(scene.cgroup.as_fd()).unwrap().is_empty());

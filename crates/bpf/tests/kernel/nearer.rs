@@ -96,7 +96,7 @@ fn with_a_connection_from_before() -> (Netns, Nested, Connection, Engine, Engine
     near.attach(group.inner.as_fd()).unwrap();
     let connection = group.connection(&netns);
     far.attach(group.outer.as_fd()).unwrap();
-    assert!(far.yield_to_others(&HashSet::new()).unwrap() >= 1);
+    assert!(far.exclude_other_engines(&HashSet::new()).unwrap() >= 1);
     assert_eq!(far.sweep(netns.as_fd()).unwrap().adopted, 0);
     (netns, group, connection, near, far)
 }
@@ -112,7 +112,7 @@ fn root_connections_from_before_are_left_to_a_nearer_engine_that_lives() {
     let mut nearest = engine(60_000);
     drop(near);
     nearest.attach(group.inner.as_fd()).unwrap();
-    nearest.yield_to_others(&HashSet::new()).unwrap();
+    nearest.exclude_other_engines(&HashSet::new()).unwrap();
     assert_eq!(nearest.sweep(netns.as_fd()).unwrap().adopted, 1);
 }
 
@@ -123,7 +123,7 @@ fn root_connections_of_a_nearer_engine_that_has_gone_are_adopted() {
     }
     let (netns, _group, connection, near, mut far) = with_a_connection_from_before();
     drop(near);
-    far.yield_to_others(&HashSet::new()).unwrap();
+    far.exclude_other_engines(&HashSet::new()).unwrap();
     assert_eq!(far.sweep(netns.as_fd()).unwrap().adopted, 1);
     assert!(connection.flow(&far).is_some());
 }
@@ -135,13 +135,14 @@ fn root_records_that_are_made_late_are_the_nearer_programs_alone() {
     }
     let (netns, group) = (Netns::new(), Nested::new());
     let send_cap = Bytes(4 << 20);
-    let config = Config { send: SendRule::Abt, send_cap, record_after: Config::SHORT, ..Config::default() };
+    let config =
+        Config { send: SendRule::Abt, send_cap, record_after: Config::SHORT_CONNECTION, ..Config::default() };
     let [mut near, mut far] = [(); 2].map(|()| Engine::load(&config).unwrap());
     near.attach(group.inner.as_fd()).unwrap();
     near.sweep(netns.as_fd()).unwrap();
     let before = group.connection(&netns);
     far.attach(group.outer.as_fd()).unwrap();
-    far.yield_to_others(&HashSet::new()).unwrap();
+    far.exclude_other_engines(&HashSet::new()).unwrap();
     assert_eq!(far.sweep(netns.as_fd()).unwrap().adopted, 0);
     let new = group.connection(&netns);
     for connection in [before, new] {

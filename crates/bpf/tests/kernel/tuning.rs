@@ -28,7 +28,7 @@ fn transfer_watched(
 ) -> (FlowState, FlowState) {
     let cgroup = Cgroup::create().unwrap();
     let mut engine = engine_on(config, &cgroup);
-    engine.beat(shares).unwrap();
+    engine.heartbeat(shares).unwrap();
     let script = format!(
         "iperf3 -s -1 >/dev/null & until iperf3 -c {host} -n 50M >/dev/null 2>&1; do sleep 0.01; done; wait"
     );
@@ -44,7 +44,7 @@ fn transfer_watched(
             Some(status) => break status,
             None => thread::sleep(Duration::from_millis(5)),
         }
-        engine.beat(shares).unwrap();
+        engine.heartbeat(shares).unwrap();
         watch(&engine.flows().unwrap());
     };
     assert!(status.success(), "{status}");
@@ -195,7 +195,7 @@ fn root_a_request_for_the_size_that_is_there_is_granted_by_the_lock_and_not_by_t
         ..Config::default()
     };
     let mut engine = engine_on(&config, &cgroup);
-    engine.beat(FREE).unwrap();
+    engine.heartbeat(FREE).unwrap();
     assert_eq!(engine.sweep(netns.as_fd()).unwrap().adopted, 1);
     let looked_again = |engine: &Engine| {
         let before = connection.flow(engine).unwrap().samples;
@@ -234,14 +234,14 @@ fn root_a_request_granted_after_the_rule_has_changed_its_mind_is_not_taken_for_t
     let (cgroup, netns) = (Cgroup::create().unwrap(), Netns::new());
     let config = Config { send: SendRule::Abt, send_cap: Bytes(200_000), ..Config::default() };
     let mut engine = engine_on(&config, &cgroup);
-    engine.beat(FREE).unwrap();
+    engine.heartbeat(FREE).unwrap();
     let connection = Connection::open(&cgroup, &netns, "127.0.0.1");
     let request = wait_for("a request", || {
         connection.send(100_000);
         engine.requests().unwrap().into_iter().find_map(|request| request.send_buffer)
     });
     let level = Bytes(200_000);
-    engine.beat(Shares { level: Some(level), ..FREE }).unwrap();
+    engine.heartbeat(Shares { level: Some(level), ..FREE }).unwrap();
     let shared = || {
         connection.send(100_000);
         let flow = connection.flow(&engine).unwrap();

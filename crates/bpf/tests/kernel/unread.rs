@@ -32,7 +32,7 @@ impl Scene {
     }
 
     fn share(&mut self, window: Bytes) {
-        self.engine.beat(Shares { window: Some(window), ..Shares::default() }).unwrap();
+        self.engine.heartbeat(Shares { window: Some(window), ..Shares::default() }).unwrap();
     }
 
     fn connect(&self) -> Connection {

@@ -53,7 +53,7 @@ fn root_verifier_costs_are_as_recorded() {
     for (name, send, receive) in RULES {
         note(name, Engine::load(&Config { send, receive, ..Config::default() }).unwrap());
     }
-    let late = Config { record_after: Config::SHORT, send: SendRule::Abt, ..Config::default() };
+    let late = Config { record_after: Config::SHORT_CONNECTION, send: SendRule::Abt, ..Config::default() };
     note("abt,sobas+late", Engine::load(&Config { receive: ReceiveRule::Sobas, ..late }).unwrap());
     note("kernel+groups", Engine::load_for(&Config::default(), &full_table()).unwrap());
     let largest = Config { receive: ReceiveRule::Fit, ..Config::default() };

@@ -55,11 +55,6 @@ pub(crate) fn effective_capabilities() -> Option<u64> {
     u64::from_str_radix(field.trim(), 16).ok()
 }
 
-/// Returns whether this process may enter network namespaces, which the daemon needs and `run` does not.
-pub(super) fn may_run_daemon() -> bool {
-    effective_capabilities().is_some_and(|effective| effective & 1 << SYS_ADMIN != 0)
-}
-
 fn privileges() -> Point {
     let Some(effective) = effective_capabilities() else {
         return Point::missing("privileges", "they cannot be read from /proc/self/status", "mount /proc")

@@ -151,7 +151,7 @@ fn what_users_get(reaches: bool, scope: &str, gives_back: bool) -> Point {
         _ if !gives_back => Point::limited(
             USER_SPACE,
             format!("{gets}; buffers stay autotuned"),
-            "use Linux 5.14 or newer to have buffers sized",
+            "use Linux 5.15 or newer to have buffers sized",
         ),
         _ => Point::ok(USER_SPACE, format!("{gets}; buffers sized within rmem_max and wmem_max")),
     }
@@ -170,7 +170,7 @@ fn giving_back() -> Point {
         Err(error) => Point::limited(
             name,
             format!("{error}: a buffer that was set stays locked, at the most that autotuning allows"),
-            "use Linux 5.14 or newer",
+            "use Linux 5.15 or newer",
         ),
     }
 }

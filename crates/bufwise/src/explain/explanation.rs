@@ -1,7 +1,7 @@
 //! One connection explained: what was seen of it, at both ends if they are on this host, and what follows.
 
 use bufwise_host::history::Kept;
-use bufwise_host::judge::{Case, Direction, Limited, Outlook, Roof, Sizer};
+use bufwise_host::judge::{BufferOwner, Case, Direction, Limited, Outlook, Roof};
 use bufwise_host::view::{ConnectionView, PolicyNames};
 use bufwise_socket::options::BufferLock;
 use serde::Serialize;
@@ -49,15 +49,16 @@ impl Explanation {
         other: Option<OtherEnd>,
         memory_short: bool,
     ) -> Self {
-        let Watched { mut view, locked, by_run, queue_s, moving, repeated_now } = watched;
-        if let Some(lock) = locked {
+        let Watched { mut view, locked, by_run, queue_s, moving, retransmitted_now } = watched;
+        if let Some(known) = known {
+            view.take_over(known);
+        }
+        // A daemon knows the owners of the buffers only of connections that it sizes.
+        if let Some(lock) = locked.filter(|_| view.policy.is_none()) {
             // A lock of a buffer that `run` sizes may be its own.
             let by_program = |side, is_set: bool| (!is_sized(by_run, side)).then_some(is_set);
             view.application_set_send_buffer = by_program(Direction::Send, lock.send);
             view.application_set_receive_buffer = by_program(Direction::Receive, lock.receive);
-        }
-        if let Some(known) = known {
-            view.take_over(known);
         }
         if let Some(limited) = view.limited.as_mut().filter(|_| view.direction == Direction::Send) {
             hear_reader(limited, other.as_ref());
@@ -66,7 +67,7 @@ impl Explanation {
         // The other end shows a slow reader: acknowledgements wait for it, which looks like a queue to the sender.
         let queue_s = queue_s.filter(|_| view.limited.is_none_or(|limited| limited.reader < READS_SLOWLY));
         let case = case(&view, by_run, locked);
-        let case = Case { queue_s, repeated_now: Some(repeated_now), memory_short, ..case };
+        let case = Case { queue_s, retransmitted_now: Some(retransmitted_now), memory_short, ..case };
         let mut explanation = Self {
             loss: case.loss(),
             queueing_delay_s: queue_s,
@@ -86,14 +87,14 @@ impl Explanation {
 
     /// Explains a past connection, which was judged once over an interval of `seconds`.
     pub(crate) fn of_the_past(one: Kept, seconds: f64, memory_short: bool) -> Self {
-        let Kept { mut view, queueing_delay_s, repeated } = one;
+        let Kept { mut view, queueing_delay_s, retransmitted } = one;
         view.limited = view.limited_by.map(Limited::by);
         let watched = Watched {
             locked: None,
             by_run: view.cgroup.as_deref().and_then(by_run::of_cgroup),
             queue_s: queueing_delay_s,
             moving: None,
-            repeated_now: repeated,
+            retransmitted_now: retransmitted,
             view,
         };
         let mut explanation = Self::new(watched, None, None, memory_short);
@@ -156,15 +157,15 @@ fn case(view: &ConnectionView, by_run: Option<ByRun>, locked: Option<BufferLock>
     let of_run = by_run.and_then(|run| run.choice).map(PolicyNames::from);
     let policy = view.policy.as_ref().or(of_run.as_ref());
     let is_quiet = |name: &str| matches!(name, "sobas" | "fit");
-    let sizer = |by_application: Option<bool>, by_bufwise: bool, policy: Option<&str>| {
+    let owner = |by_application: Option<bool>, by_bufwise: bool, policy: Option<&str>| {
         if by_application == Some(true) {
-            Sizer::Application
+            BufferOwner::Application
         } else if by_run.is_some() && policy == Some("kernel") {
-            Sizer::Kernel
+            BufferOwner::Kernel
         } else if by_run.is_some() || by_bufwise {
-            if policy.is_some_and(is_quiet) { Sizer::Sobas } else { Sizer::Policy }
+            if policy.is_some_and(is_quiet) { BufferOwner::Sobas } else { BufferOwner::Policy }
         } else {
-            Sizer::Kernel
+            BufferOwner::Kernel
         }
     };
     let tuned = view.tuned.unwrap_or_default();
@@ -172,7 +173,7 @@ fn case(view: &ConnectionView, by_run: Option<ByRun>, locked: Option<BufferLock>
     let is_fit =
         |name: fn(&PolicyNames) -> &String| is_tuned && policy.is_some_and(|policy| name(policy) == "fit");
     let (fit_sends, fit_receives) = (is_fit(|policy| &policy.send), is_fit(|policy| &policy.receive));
-    let send = sizer(
+    let send = owner(
         view.application_set_send_buffer,
         tuned.send_buffer_bytes.is_some(),
         policy.map(|policy| policy.send.as_str()),
@@ -181,10 +182,10 @@ fn case(view: &ConnectionView, by_run: Option<ByRun>, locked: Option<BufferLock>
         direction: view.direction,
         limited: view.limited,
         send: match send {
-            Sizer::Sobas | Sizer::Policy if is_left(by_run, locked) => Sizer::Unprivileged,
+            BufferOwner::Sobas | BufferOwner::Policy if is_left(by_run, locked) => BufferOwner::Unprivileged,
             send => send,
         },
-        receive: sizer(
+        receive: owner(
             view.application_set_receive_buffer,
             tuned.receive_window_bytes.is_some() || tuned.receive_buffer_bytes.is_some(),
             policy.map(|policy| policy.receive.as_str()),
@@ -196,7 +197,7 @@ fn case(view: &ConnectionView, by_run: Option<ByRun>, locked: Option<BufferLock>
         },
         segments_out: view.segments_out,
         retransmits: view.retransmits,
-        repeated_now: None,
+        retransmitted_now: None,
         min_rtt_s: view.min_rtt_s.unwrap_or_default(),
         queue_s: None,
         goodput_bps: view.goodput_bps.unwrap_or_default(),
@@ -221,7 +222,7 @@ mod tests {
             let view = ConnectionView { limited: Some(Limited::by(Cause::SendBuffer)), ..connection_view() };
             let locked = Some(BufferLock { send: set, receive: false });
             let by_run = Some(ByRun { choice: policy.parse().ok(), without_root });
-            let watched = Watched { view, locked, by_run, queue_s: None, moving: None, repeated_now: 0 };
+            let watched = Watched { view, locked, by_run, queue_s: None, moving: None, retransmitted_now: 0 };
             Explanation::new(watched, None, None, false)
         };
         let left = explained("abt,sobas", true, false);
@@ -238,12 +239,24 @@ mod tests {
     }
 
     #[test]
+    fn a_daemon_that_does_not_size_a_connection_hides_nothing_that_the_socket_shows() {
+        let view = ConnectionView { limited: Some(Limited::by(Cause::SendBuffer)), ..connection_view() };
+        let locked = Some(BufferLock { send: true, receive: false });
+        let watched =
+            Watched { view, locked, by_run: None, queue_s: None, moving: None, retransmitted_now: 0 };
+        let seen = Explanation::new(watched, Some(&connection_view()), None, false);
+        assert_eq!(seen.view.application_set_send_buffer, Some(true));
+        assert!(seen.sentences.concat().contains("(set by the program itself)"), "{:?}", seen.sentences);
+        assert!(seen.advice.contains("The program's own SO_SNDBUF"), "{}", seen.advice);
+    }
+
+    #[test]
     fn a_buffer_that_a_run_leaves_alone_is_not_said_to_be_its() {
         let explained = |policy: &str, without_root, set| {
             let locked = Some(BufferLock { send: set, receive: false });
             let by_run = Some(ByRun { choice: policy.parse().ok(), without_root });
             let view = connection_view();
-            let watched = Watched { view, locked, by_run, queue_s: None, moving: None, repeated_now: 0 };
+            let watched = Watched { view, locked, by_run, queue_s: None, moving: None, retransmitted_now: 0 };
             Explanation::new(watched, None, None, false)
         };
         for without_root in [true, false] {
@@ -252,6 +265,8 @@ mod tests {
             let programs = explained("kernel,fit", without_root, true);
             let set = "(set by the program itself)";
             assert!(programs.sentences.concat().contains(set), "{:?}", programs.sentences);
+            let either = explained("fit", without_root, true).sentences.concat();
+            assert!(either.contains("unless the program set it"), "{either}");
             assert!(programs.tuned_by_run && !explained("kernel", without_root, false).tuned_by_run);
         }
     }

@@ -33,7 +33,7 @@ pub(super) fn of(one: &Explanation) -> Vec<String> {
 
 fn limit_sentence(view: &ConnectionView) -> String {
     view.limited.map_or_else(
-        || "It ended before its limit was known.".to_owned(),
+        || "It was seen only once: what limited it is not known.".to_owned(),
         |limited| format!("Limited by {limited} of the time watched."),
     )
 }
@@ -121,12 +121,11 @@ fn setter(
             Direction::Send => !lock.send,
             Direction::Receive => !lock.receive,
         });
-        return match run.without_root {
-            true if is_left => "left to the kernel by `bufwise run` without root",
-            true => "sized by `bufwise run` without root, which reports at the command's end",
-            false => "sized by `bufwise run`, which reports at the command's end",
+        if run.without_root && is_left {
+            return "left to the kernel by `bufwise run` without root".to_owned();
         }
-        .to_owned();
+        let root = if run.without_root { " without root" } else { "" };
+        return format!("sized by `bufwise run`{root}, unless the program set it: its report will tell");
     }
     match (by_application, by_bufwise) {
         (Some(true), _) => "set by the program itself".to_owned(),
@@ -165,8 +164,8 @@ fn loss_sentence(view: &ConnectionView, loss: f64) -> Option<String> {
         (0, _) => None,
         (1, 0) => Some("Its only segment did not have to be repeated.".to_owned()),
         (out, 0) => Some(format!("None of its {out} segments had to be repeated.")),
-        (out, repeated) => {
-            Some(format!("{repeated} of its {out} segments had to be repeated ({:.2}%).", loss * 100.0))
+        (out, retransmitted) => {
+            Some(format!("{retransmitted} of its {out} segments had to be repeated ({:.2}%).", loss * 100.0))
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Watches connections for a second, or for five if data comes in bursts: samples them, and adds the samples up.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use anyhow::Result;
 use bufwise_bpf::reach;
 use bufwise_host::address::Pattern;
 use bufwise_host::judge::{Bursts, Direction, Limited, Queue};
-use bufwise_host::processes::{Holders, Process};
+use bufwise_host::processes::Holders;
 use bufwise_host::survey::Survey;
 use bufwise_host::tcp_memory::TcpMemory;
 use bufwise_host::view::{ConnectionView, Seen};
@@ -49,7 +49,7 @@ pub(super) struct Watched {
     /// Share of the time in which data passed, if it came in bursts.
     pub(super) moving: Option<f64>,
     /// Segments that were retransmitted meanwhile.
-    pub(super) repeated_now: u64,
+    pub(super) retransmitted_now: u64,
 }
 
 /// The samples of one connection, and its last state.
@@ -83,16 +83,16 @@ pub(super) fn watch(address: Pattern) -> Result<Watch> {
             && elapsed >= TIME
             && (elapsed >= MOST_TIME
                 || tracks.len() > MANY
-                || !tracks.values().any(|one| one.bursts().any()));
+                || !tracks.values().any(|one| one.bursts().is_bursty()));
         if tracks.is_empty() || is_over {
             break;
         }
     }
     let seconds = start.elapsed().as_secs_f64();
-    let holders = Holders::scan();
+    let (holders, mut inspected) = (Holders::scan(), Inspected::default());
     let mut finish = |track: Track| {
         let (cgroup, container) = (survey.cgroup(&track.last), survey.container(&track.last));
-        let mut watched = track.finish(&holders, cgroup.as_deref())?;
+        let mut watched = track.finish(&holders, &mut inspected, cgroup.as_deref())?;
         watched.view.container = container;
         Some(watched)
     };
@@ -110,10 +110,14 @@ impl Track {
         Bursts::of(self.direction(), &self.samples)
     }
 
-    fn finish(self, holders: &Holders, cgroup: Option<&str>) -> Option<Watched> {
+    fn finish(self, holders: &Holders, inspected: &mut Inspected, cgroup: Option<&str>) -> Option<Watched> {
         let (first, last) = (self.samples.first()?, self.samples.last()?);
         let before = Some(first).filter(|first| first.at != last.at);
         let process = holders.of(self.last.inode);
+        let (locked, by_run) = process.map_or((None, None), |process| {
+            let holder = inspected.process(process.pid);
+            (holder.locked(&self.last), holder.by_run)
+        });
         let (direction, bursts) = (self.direction(), self.bursts());
         let period = bursts.whole_periods().map(|(from, to)| [&self.samples[from], &self.samples[to]]);
         let mut view = ConnectionView::new(&Seen {
@@ -137,17 +141,70 @@ impl Track {
         }
         Some(Watched {
             view,
-            locked: process.and_then(|process| locked(process, self.last.cookie)),
-            by_run: process.and_then(|process| by_run::find(process.pid)),
+            locked,
+            by_run,
             queue_s: queue.delay_s(),
-            moving: bursts.any().then_some(bursts.moving),
-            repeated_now: last.info.total_retrans.saturating_sub(first.info.total_retrans).into(),
+            moving: bursts.is_bursty().then_some(bursts.moving),
+            retransmitted_now: last.info.total_retrans.saturating_sub(first.info.total_retrans).into(),
         })
     }
 }
 
-/// Reads the locks of a socket through a descriptor that is held only for that moment.
-fn locked(process: &Process, cookie: u64) -> Option<BufferLock> {
-    let (_, socket) = reach::socket(cookie, &[process.pid], None)?;
-    options::buffer_lock(socket).ok()
+/// The processes that hold the connections, by their numbers. Each is inspected once: it may hold tens of thousands.
+#[derive(Default)]
+struct Inspected(HashMap<i32, Holder>);
+
+/// A process that holds connections.
+struct Holder {
+    /// The places of its sockets, by inode.
+    places: HashMap<u64, reach::Place>,
+    /// The `bufwise run` above it.
+    by_run: Option<ByRun>,
+}
+
+impl Inspected {
+    fn process(&mut self, pid: i32) -> &Holder {
+        self.0
+            .entry(pid)
+            .or_insert_with(|| Holder { places: reach::sockets_of(pid).collect(), by_run: by_run::find(pid) })
+    }
+}
+
+impl Holder {
+    /// Reads the locks of a connection's buffers through a descriptor that is held only for that moment.
+    fn locked(&self, connection: &Connection) -> Option<BufferLock> {
+        let place = self.places.get(&u64::from(connection.inode)).copied()?;
+        let (_, socket) = reach::socket(connection.cookie, &[], Some(place))?;
+        options::buffer_lock(socket).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsRawFd;
+    use std::os::unix::fs::MetadataExt;
+
+    use bufwise_units::Bytes;
+
+    use super::*;
+
+    #[test]
+    fn each_socket_of_a_process_shows_its_own_locks() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let [set, free] = [(); 2].map(|()| TcpStream::connect(listener.local_addr().unwrap()).unwrap());
+        options::set_send_buffer(&set, Bytes(50_000)).unwrap();
+        if options::buffer_lock(&set).is_err() {
+            return bufwise_trial::skip("needs SO_BUF_LOCK (Linux 5.15)");
+        }
+        let mut inspected = Inspected::default();
+        let holder = inspected.process(std::process::id().cast_signed());
+        let sends = |socket: &TcpStream| {
+            let inode = fs::metadata(format!("/proc/self/fd/{}", socket.as_raw_fd())).unwrap().ino();
+            let connection = Connection::of(socket, u32::try_from(inode).unwrap()).unwrap();
+            holder.locked(&connection).map(|lock| lock.send)
+        };
+        assert_eq!((sends(&set), sends(&free)), (Some(true), Some(false)));
+    }
 }

@@ -36,13 +36,13 @@ impl Past {
 
     /// Returns the text for a reader in the network namespace `home`; `when` is the moment's time.
     pub(super) fn to_text(&self, when: &str, home: &str) -> String {
-        let Sums { connections, send_bps, receive_bps, held_bytes, allowed_bytes, repeated, .. } =
+        let Sums { connections, send_bps, receive_bps, held_bytes, allowed_bytes, retransmitted, .. } =
             &self.total;
         let connections = counted(*connections, "connection");
-        let repeated = counted(*repeated, "segment");
+        let retransmitted = counted(*retransmitted, "segment");
         let mut text = format!(
             "At {when}, over {:.0} s: {connections}, sending {}, receiving {}; queues held {} of {} allowed; \
-             {repeated} repeated\n",
+             {retransmitted} repeated\n",
             self.interval_s,
             rate(*send_bps),
             rate(*receive_bps),
@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn a_single_connection_and_segment_are_told_in_the_singular() {
         let mut single = moment(0);
-        (single.total.connections, single.total.repeated) = (1, 1);
+        (single.total.connections, single.total.retransmitted) = (1, 1);
         let text = Past::of(single).to_text("14:05:10", "blue");
         assert!(text.starts_with("At 14:05:10, over 10 s: 1 connection, sending "), "{text}");
         assert!(text.contains(" allowed; 1 segment repeated\n"), "{text}");

@@ -44,9 +44,9 @@ pub(super) fn over_time(
             let rate = one.view.goodput_bps.map(|rate| format!(" {}", narrow(rate)));
             format!("{}{}", peer(&one.view), rate.unwrap_or_default())
         });
-        let [connections, send, receive, times, held, repeated, limit] = cells(&all);
+        let [connections, send, receive, times, held, retransmitted, limit] = cells(&all);
         let largest = largest.unwrap_or_default();
-        Some([time(last.time_s), connections, send, receive, times, held, repeated, limit, largest])
+        Some([time(last.time_s), connections, send, receive, times, held, retransmitted, limit, largest])
     };
     aligned(titles, steps.filter_map(row).collect(), &[0, 7, 8]) + &note.unwrap_or_default()
 }
@@ -93,7 +93,7 @@ fn row(time: String, seen: &[&Kept]) -> Option<(u64, [String; 9])> {
         or_dash(rate.map(|rate| narrow(rate as u64))),
         round_trips(times, one.min_rtt_s),
         format!("{}/{}", narrow(held), narrow(limit)),
-        seen.iter().map(|one| one.repeated).sum::<u64>().to_string(),
+        seen.iter().map(|one| one.retransmitted).sum::<u64>().to_string(),
         limited_by.clone(),
         set(one),
     ];
@@ -120,8 +120,8 @@ pub(super) fn groups(title: &str, moments: &[Moment], groups: impl Fn(&Moment) -
     all.sort_by_key(|one| Reverse(one.rate()));
     let more = all.len().saturating_sub(SHOWN);
     let row = |one: &Sums| {
-        let [connections, send, receive, times, held, repeated, limit] = cells(one);
-        [shortened(&one.name, NAME_WIDTH), connections, send, receive, times, held, repeated, limit]
+        let [connections, send, receive, times, held, retransmitted, limit] = cells(one);
+        [shortened(&one.name, NAME_WIDTH), connections, send, receive, times, held, retransmitted, limit]
     };
     let rows: Vec<_> = all.iter().take(SHOWN).map(row).collect();
     if rows.is_empty() {
@@ -143,7 +143,7 @@ pub(super) fn added(name: &str, sums: &[&Sums]) -> Sums {
         receive_bps: sum(|one| one.receive_bps),
         held_bytes: sum(|one| one.held_bytes),
         allowed_bytes: sum(|one| one.allowed_bytes),
-        repeated: sum(|one| one.repeated),
+        retransmitted: sum(|one| one.retransmitted),
         srtt_s: busiest.and_then(|one| one.srtt_s),
         min_rtt_s: busiest.and_then(|one| one.min_rtt_s),
         limited_by: busiest.and_then(|one| one.limited_by),
@@ -165,7 +165,7 @@ fn mean(sums: &[Sums]) -> Sums {
         receive_bps: rate(|one| one.receive_bps),
         held_bytes: most(|one| one.held_bytes),
         allowed_bytes: most(|one| one.allowed_bytes),
-        repeated: sums.iter().map(|one| one.repeated).sum(),
+        retransmitted: sums.iter().map(|one| one.retransmitted).sum(),
         srtt_s: average(sums.iter().map(|one| one.srtt_s)),
         min_rtt_s: average(sums.iter().map(|one| one.min_rtt_s)),
         limited_by: busiest.and_then(|one| one.limited_by),
@@ -186,7 +186,7 @@ fn cells(sums: &Sums) -> [String; 7] {
         narrow(sums.receive_bps),
         round_trips(sums.srtt_s, sums.min_rtt_s),
         narrow(sums.held_bytes),
-        sums.repeated.to_string(),
+        sums.retransmitted.to_string(),
         or_dash(sums.limited_by.map(|cause| ls::short(cause).to_owned())),
     ]
 }
@@ -299,8 +299,9 @@ PREFIX         CONNS  SEND  RECEIVE   RTT/BASE  HELD  REP  LIMITED BY
         let peer = "[fd00:1234:5678:9abc:def0:1234:5678:9abc]:65535".parse().unwrap();
         wide.connections[0].view.peer = peer;
         wide.connections[0].view.srtt_s = Some(1.2345);
-        wide.connections[0].repeated = 12_345;
-        (wide.total.connections, wide.total.srtt_s, wide.total.repeated) = (65_536, Some(1.2345), 123_456);
+        wide.connections[0].retransmitted = 12_345;
+        (wide.total.connections, wide.total.srtt_s, wide.total.retransmitted) =
+            (65_536, Some(1.2345), 123_456);
         let hour: Vec<Moment> = (0..360).map(|time| Moment { time_s: time, ..wide.clone() }).collect();
         let whole = over_time(&hour, |moment| moment.total.clone(), &|_| "14:05:10".to_owned());
         assert_eq!(whole.lines().count(), 62, "{whole}");

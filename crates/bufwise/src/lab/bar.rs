@@ -4,6 +4,8 @@ use std::time::{Duration, Instant};
 
 use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
 
+use crate::output;
+
 /// The progress bar, shown only on a terminal.
 pub(super) struct Bar {
     bar: ProgressBar,
@@ -41,7 +43,7 @@ impl Bar {
 
     /// Writes a line above the bar.
     pub(super) fn line(&self, line: &str) {
-        self.bar.suspend(|| eprintln!("{line}"));
+        self.bar.suspend(|| output::note(&format!("{line}\n")));
         self.show();
     }
 

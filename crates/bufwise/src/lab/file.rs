@@ -6,6 +6,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use bufwise_host::tuner::choice::Choice;
+use bufwise_host::tuner::sizes::{AtOnce, Budget, SmallDocuments};
 use bufwise_lab::experiments::{Experiment, LARGEST_FILE, Policies, outline, parse, show};
 use clap::Args;
 
@@ -52,13 +53,18 @@ pub(super) fn is_file(argument: &str) -> bool {
 /// # Errors
 /// Wrong usage: the file, the line, the key, what is wrong, and what is allowed.
 pub(super) fn read(path: &Path, policies: &Policies) -> Result<Experiment, Failure> {
-    let mut text = String::new();
+    let mut text = Vec::new();
     fs::File::open(path)
-        .and_then(|file| file.take(LARGEST_FILE + 1).read_to_string(&mut text))
+        .and_then(|file| file.take(LARGEST_FILE + 1).read_to_end(&mut text))
         .with_context(|| format!("cannot read experiment {}", path.display()))?;
     if text.len() as u64 > LARGEST_FILE {
         return Err(Failure::usage(format!("{}: longer than {LARGEST_FILE} bytes", path.display())));
     }
+    let text = String::from_utf8(text).map_err(|error| {
+        let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
+        Failure::usage(format!("{}: line {line}: not UTF-8: save it in that encoding", path.display()))
+    })?;
     let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
     parse(&text, &name(stem), policies)
         .map_err(|error| Failure::usage(format!("{}: {error}", path.display())))
@@ -71,9 +77,12 @@ fn name(stem: &str) -> String {
     if name.is_empty() { "experiment".to_owned() } else { name.chars().take(LONGEST_NAME).collect() }
 }
 
-/// Checks policies only: a file may be shown on another machine than it is run.
+/// Checks policies and sizes only: a file may be shown on another machine than it is run.
 pub(super) const POLICIES: Policies = Policies {
     run: |policy| policy.parse::<Choice>().map(|_| ()),
     get: |policy| transfer::policy(policy).map(|_| ()),
+    memory: |size| size.parse::<Budget>().map(|_| ()),
+    small_documents: |size| size.parse::<SmallDocuments>().map(|_| ()),
+    gso_max_size: |size| size.parse::<AtOnce>().map(|_| ()),
     ..Policies::ANY
 };

@@ -35,13 +35,14 @@ pub(crate) struct ReportArgs {
     /// The directories
     #[arg(value_name = "DIR", required = true)]
     directories: Vec<PathBuf>,
-    /// Write the document into this file instead of standard output
+    /// Write the document into this file; - for standard output, as without this option
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 }
 
 impl ReportArgs {
-    pub(crate) fn run(self) -> Outcome {
+    pub(crate) fn run(mut self) -> Outcome {
+        self.output = self.output.filter(|file| !output::is_stdout(file));
         let place = self.place()?;
         let Found { results, runs } = Found::read(&self.directories)?;
         let failed = "cannot put the report together";

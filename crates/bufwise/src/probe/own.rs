@@ -3,7 +3,7 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use bufwise_mover::probe::{Echoed, PathClient, Way};
+use bufwise_mover::probe::{Echoed, PathClient, PathDirection};
 use bufwise_units::{BitRate, Micros};
 
 use super::report::{Direction, Loss, Method, Report, RoundTrip};
@@ -45,16 +45,19 @@ pub(super) fn measure(mut client: PathClient, depth: Depth) -> io::Result<Report
     }
     let (mut here, mut there) = (Direction::default(), Direction::default());
     let deadline = start + WHOLE - QUIET;
-    for (way, found) in [(Way::Here, &mut here), (Way::There, &mut there)] {
-        found.capacity = client.capacity(way, deadline)?.map(Into::into);
+    for (direction, found) in [(PathDirection::FromServer, &mut here), (PathDirection::ToServer, &mut there)]
+    {
+        found.capacity = client.capacity(direction, deadline)?.map(Into::into);
     }
     if depth != Depth::Short {
-        // On a long path the capacity takes seconds; each way gets half of the rest.
+        // On a long path the capacity takes seconds; each direction gets half of the rest.
         let now = Instant::now();
         let half = now + deadline.saturating_duration_since(now) / 2;
-        for (way, found, deadline) in [(Way::Here, &mut here, half), (Way::There, &mut there, deadline)] {
+        for (direction, found, deadline) in
+            [(PathDirection::FromServer, &mut here, half), (PathDirection::ToServer, &mut there, deadline)]
+        {
             let Some(capacity) = found.capacity else { continue };
-            let left = client.available(way, BitRate(capacity.middle_bps), deadline)?;
+            let left = client.available(direction, BitRate(capacity.middle_bps), deadline)?;
             found.available = left.estimate.map(Into::into);
             found.carried_bps = left.carried.map(|rate| rate.0);
         }
@@ -83,8 +86,8 @@ pub(super) fn measure(mut client: PathClient, depth: Depth) -> io::Result<Report
 }
 
 fn loss(echoed: &Echoed) -> Loss {
-    let Echoed { sent, lost_there, lost_here, lost_unknown, .. } = *echoed;
-    Loss { probes: sent, lost_there, lost_here, lost_unknown }
+    let Echoed { sent, lost_to_server, lost_from_server, lost_unknown, .. } = *echoed;
+    Loss { probes: sent, lost_there: lost_to_server, lost_here: lost_from_server, lost_unknown }
 }
 
 /// Returns the mean of the quiet echoes, with the minimum over all echoes.

@@ -224,7 +224,8 @@ impl Report {
     fn advice(&self) -> String {
         let settings: Vec<&str> =
             [&self.here, &self.there].iter().filter_map(|way| way.buffers.as_ref()?.set.as_deref()).collect();
-        let known = [&self.here, &self.there].iter().any(|way| way.buffers.is_some());
+        let is_known = |way: &Direction| way.buffers.as_ref().is_some_and(|one| one.found_bytes.is_some());
+        let known = is_known(&self.here) || is_known(&self.there);
         let other = "The other end needs as much.";
         match (known, settings.is_empty(), self.round_trip) {
             (true, true, _) => {
@@ -452,6 +453,14 @@ TIME      CAPACITY HERE   AVAILABLE HERE  CAPACITY THERE  AVAILABLE THERE      R
         assert!(text.contains("The first packet of 2 connections had to be repeated."), "{text}");
         assert!(text.contains("each 100 Mbit/s over this round trip need a buffer of 1.00 MB"), "{text}");
         assert!(!text.contains("carries"), "{text}");
+    }
+
+    #[test]
+    fn a_setting_that_cannot_be_read_is_not_said_to_suffice() {
+        let mut report = report();
+        let buffers = report.here.buffers.as_mut().unwrap();
+        (buffers.found_bytes, buffers.set) = (None, None);
+        assert!(report.advice().contains("each 100 Mbit/s"), "{}", report.advice());
     }
 
     #[test]

@@ -60,7 +60,9 @@ impl Target {
     pub(super) fn connect(&self) -> Result<Reached> {
         match self.port {
             Some(port) => self.at(port, TIMEOUT),
-            None => self.at(PORT, TRIAL).or_else(|_| self.at(HTTPS, TIMEOUT)),
+            None => self.at(PORT, TRIAL).or_else(|_| {
+                self.at(HTTPS, TIMEOUT).with_context(|| format!("no bufwise server answers at port {PORT}"))
+            }),
         }
     }
 

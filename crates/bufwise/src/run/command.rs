@@ -1,8 +1,8 @@
 //! The command: started in its cgroup, if it has one, with our standard streams. Signals are passed on to it, and its
 //! end is awaited.
 //!
-//! A signal that this process was started to ignore (`nohup`, `&` in a script) is left ignored, because the command inherits
-//! that: a handler here would be the default action there.
+//! A signal that this process was started to ignore (`nohup`, `&` in a script, SIGPIPE in a service) is left ignored, because the
+//! command inherits that: a handler here would be the default action there.
 
 use std::cell::OnceCell;
 use std::ffi::{OsStr, OsString};
@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::{env, thread};
 
 use bufwise_bpf::{Cgroup, CgroupError};
+use bufwise_socket::broken_pipe;
 use bufwise_socket::signals::Ignored;
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
@@ -108,9 +109,12 @@ impl Running {
                 let _over = waker.write_all(b"!");
             })
             .map_err(StartError::Setup)?;
-        let spawn = |mut command: Command| match cgroup {
-            Some(cgroup) => cgroup.spawn(&mut command),
-            None => command.spawn().map_err(CgroupError::Start),
+        let spawn = |mut command: Command| {
+            broken_pipe::inherit(&mut command);
+            match cgroup {
+                Some(cgroup) => cgroup.spawn(&mut command),
+                None => command.spawn().map_err(CgroupError::Start),
+            }
         };
         let child = match spawn(command_of(program.as_ref(), arguments)) {
             // A script without `#!` is the shell's, as for execvp(3).
@@ -128,17 +132,17 @@ impl Running {
         Ok(Self { pid, ended, status: OnceCell::new(), wake })
     }
 
-    /// The command's process ID.
+    /// Returns the command's process ID.
     pub(crate) fn pid(&self) -> u32 {
         self.pid.as_raw().cast_unsigned()
     }
 
-    /// A descriptor that becomes readable when the command has ended.
+    /// Returns a descriptor that becomes readable when the command has ended.
     pub(crate) fn wake_fd(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }
 
-    /// The exit status, 128 + n after signal n; `None` while the command runs.
+    /// Returns the exit status, 128 + n after signal n; `None` while the command runs.
     pub(crate) fn status(&self) -> Option<u8> {
         if self.status.get().is_none() {
             let status = match self.ended.try_recv() {

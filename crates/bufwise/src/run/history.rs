@@ -136,7 +136,7 @@ impl History {
         if seconds > 0.0 { moved.0 as f64 * 8.0 / seconds } else { 0.0 }
     }
 
-    /// The direction in which more bytes went.
+    /// Returns the direction in which more bytes went.
     pub(super) fn direction(&self) -> Direction {
         if self.receives() { Direction::Receive } else { Direction::Send }
     }
@@ -195,7 +195,7 @@ impl History {
         }
     }
 
-    /// Shares of the observed time, by cause; `None` if there were fewer than two samples.
+    /// Returns the shares of the observed time, by cause; `None` if there were fewer than two samples.
     pub(super) fn limited(&self) -> Option<Limited> {
         self.spent.shares()
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use bufwise_host::judge::{Case, Direction, Limited, Roof, Sizer};
+use bufwise_host::judge::{BufferOwner, Case, Direction, Limited, Roof};
 use bufwise_host::tuner::plan::Plan;
 use bufwise_host::view::{PolicyNames, Tuned};
 use bufwise_policy::PolicyKind;
@@ -129,7 +129,7 @@ impl Report {
 }
 
 impl Report {
-    /// Number of connections, listed or not.
+    /// Returns the number of connections, listed or not.
     fn all(&self) -> usize {
         self.connections.len() + usize::try_from(self.connections_left_out).unwrap_or(usize::MAX)
     }
@@ -167,23 +167,23 @@ fn connection(plan: &Plan, engine: Kind, history: &History) -> ConnectionReport 
     }
 }
 
-fn sizer(owned: bool, policy: PolicyKind) -> Sizer {
+fn buffer_owner(owned: bool, policy: PolicyKind) -> BufferOwner {
     match policy {
-        _ if owned => Sizer::Application,
-        PolicyKind::Kernel => Sizer::Kernel,
-        PolicyKind::Sobas | PolicyKind::SobasPublished | PolicyKind::Fit => Sizer::Sobas,
-        _ => Sizer::Policy,
+        _ if owned => BufferOwner::Application,
+        PolicyKind::Kernel => BufferOwner::Kernel,
+        PolicyKind::Sobas | PolicyKind::SobasPublished | PolicyKind::Fit => BufferOwner::Sobas,
+        _ => BufferOwner::Policy,
     }
 }
 
-/// As [`sizer`], for the send buffer. Without privilege, the kernel goes on autotuning a buffer whose size cannot be set; the
-/// policy then sets at most a rate that keeps the connection within its share of the memory.
-fn send_sizer(owned: bool, policy: PolicyKind, engine: Kind, tuned: &Tuned) -> Sizer {
+/// As [`buffer_owner`], for the send buffer. Without privilege, the kernel goes on autotuning a buffer whose size cannot
+/// be set; the policy then sets at most a rate that keeps the connection within its share of the memory.
+fn send_buffer_owner(owned: bool, policy: PolicyKind, engine: Kind, tuned: &Tuned) -> BufferOwner {
     let is_shared = tuned.rate_bound_bps.is_some() && tuned.roof().is_none();
     let is_autotuned = engine == Kind::User && tuned.send_buffer_bytes.is_none() && !is_shared;
-    match sizer(owned, policy) {
-        Sizer::Sobas | Sizer::Policy if is_autotuned => Sizer::Unprivileged,
-        sizer => sizer,
+    match buffer_owner(owned, policy) {
+        BufferOwner::Sobas | BufferOwner::Policy if is_autotuned => BufferOwner::Unprivileged,
+        owner => owner,
     }
 }
 
@@ -199,15 +199,15 @@ fn advice(
     let case = Case {
         direction: history.direction(),
         limited: history.limited().filter(|_| seconds >= TOO_SHORT_SECONDS),
-        send: send_sizer(flow.owned.send, plan.choice.send, engine, tuned),
-        receive: sizer(flow.owned.receive, plan.choice.receive),
+        send: send_buffer_owner(flow.owned.send, plan.choice.send, engine, tuned),
+        receive: buffer_owner(flow.owned.receive, plan.choice.receive),
         roof: match history.direction() {
             Direction::Send => tuned.judged(flow.sample.delivery_rate.bits_per_sec()),
             Direction::Receive => Roof::None,
         },
         segments_out: flow.sample.segs_out,
         retransmits: flow.sample.segs_lost,
-        repeated_now: None,
+        retransmitted_now: None,
         min_rtt_s: flow.sample.min_rtt.as_secs_f64(),
         queue_s: history.queue.delay_s(),
         goodput_bps,
@@ -285,7 +285,7 @@ impl fmt::Display for ConnectionReport {
 }
 
 impl ConnectionReport {
-    /// Reason why fit set no roof; `None` for a receiver, whose own sending is of no interest.
+    /// Returns the reason why fit set no roof; `None` for a receiver, whose own sending is of no interest.
     fn left_to_kernel(&self) -> Option<String> {
         let fit = self.tuned.tuned.fit.filter(|_| self.direction == Direction::Send)?;
         fit.left_to_kernel(self.congestion_control.as_deref().unwrap_or_default())
@@ -330,7 +330,7 @@ mod tests {
 
     fn fit(phase: FitPhase, reason: Option<FitReason>) -> Fit {
         let roof_bps = reason.is_none().then_some(94_200_000);
-        Fit { phase, reason, roof_bps, capacity_bps: roof_bps, descents: 12, left_alone: 0 }
+        Fit { phase, reason, roof_bps, capacity_bps: roof_bps, descents: 12, opened: 0 }
     }
 
     /// The report on a sender with these settings.
@@ -363,7 +363,7 @@ mod tests {
     fn a_rate_bound_is_a_change_and_is_told_with_its_reason() {
         let followed = Tuned {
             rate_bound_bps: Some(94_200_000),
-            fit: Some(fit(FitPhase::Following, None)),
+            fit: Some(fit(FitPhase::Follow, None)),
             send_buffer_bytes: Some(1_200_000),
             send_changes: 3,
             ..Tuned::default()
@@ -393,24 +393,27 @@ mod tests {
 
     #[test]
     fn without_privilege_a_send_buffer_that_is_not_set_is_the_hosts_unless_the_share_holds_the_rate() {
-        let of = |engine, tuned: &Tuned| send_sizer(false, PolicyKind::Fit, engine, tuned);
+        let of = |engine, tuned: &Tuned| send_buffer_owner(false, PolicyKind::Fit, engine, tuned);
         let untouched = Tuned::default();
-        assert_eq!(of(Kind::User, &untouched), Sizer::Unprivileged);
-        assert_eq!(of(Kind::Kernel, &untouched), Sizer::Sobas);
+        assert_eq!(of(Kind::User, &untouched), BufferOwner::Unprivileged);
+        assert_eq!(of(Kind::Kernel, &untouched), BufferOwner::Sobas);
         let sized = Tuned { send_buffer_bytes: Some(200_000), ..untouched };
-        assert_eq!(of(Kind::User, &sized), Sizer::Sobas);
+        assert_eq!(of(Kind::User, &sized), BufferOwner::Sobas);
         let shared = Tuned { rate_bound_bps: Some(94_200_000), ..untouched };
-        assert_eq!(of(Kind::User, &shared), Sizer::Sobas);
-        let below_roof = Tuned { fit: Some(fit(FitPhase::Following, None)), ..shared };
-        assert_eq!(of(Kind::User, &below_roof), Sizer::Unprivileged);
-        assert_eq!(send_sizer(true, PolicyKind::Fit, Kind::User, &untouched), Sizer::Application);
-        assert_eq!(send_sizer(false, PolicyKind::Kernel, Kind::User, &untouched), Sizer::Kernel);
+        assert_eq!(of(Kind::User, &shared), BufferOwner::Sobas);
+        let below_roof = Tuned { fit: Some(fit(FitPhase::Follow, None)), ..shared };
+        assert_eq!(of(Kind::User, &below_roof), BufferOwner::Unprivileged);
+        assert_eq!(
+            send_buffer_owner(true, PolicyKind::Fit, Kind::User, &untouched),
+            BufferOwner::Application
+        );
+        assert_eq!(send_buffer_owner(false, PolicyKind::Kernel, Kind::User, &untouched), BufferOwner::Kernel);
     }
 
     #[test]
     fn a_sender_that_fit_leaves_alone_is_reported_with_why() {
         let tuned =
-            Tuned { fit: Some(fit(FitPhase::Starting, Some(FitReason::PacesItself))), ..Tuned::default() };
+            Tuned { fit: Some(fit(FitPhase::Start, Some(FitReason::PacesItself))), ..Tuned::default() };
         let sends = report(tuned);
         let text = sends.to_string();
         let lines =
@@ -433,7 +436,7 @@ mod tests {
     fn json_has_the_bound_and_the_phase_beside_the_sizes() {
         let tuned = Tuned {
             rate_bound_bps: Some(94_200_000),
-            fit: Some(fit(FitPhase::Following, None)),
+            fit: Some(fit(FitPhase::Follow, None)),
             ..Tuned::default()
         };
         let json = serde_json::to_value(report(tuned)).unwrap();

@@ -104,7 +104,7 @@ impl Watch {
             if wait_for(self.tuner.requests_fd(), running.wake_fd(), wait)? {
                 self.carry_out(cgroup)?;
             }
-            self.tuner.tend();
+            self.tuner.poll();
             self.sweep();
             if let Some(status) = running.status() {
                 self.sample()?;

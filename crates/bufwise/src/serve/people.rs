@@ -61,9 +61,10 @@ impl People {
         }
         self.given = given;
         let users = self.complete(listed)?;
-        let writers = self.writable.iter().flatten().filter(|name| *name != EVERYBODY && *name != ANONYMOUS);
-        for name in writers {
-            if !users.contains(name) {
+        for name in self.writable.iter().flatten().filter(|name| *name != EVERYBODY) {
+            let may_log_in =
+                if name == ANONYMOUS { users.anonymous_rights().is_some() } else { users.contains(name) };
+            if !may_log_in {
                 return Err(Failure::usage(format!("--writable={name}: no user of that name may log in")));
             }
         }

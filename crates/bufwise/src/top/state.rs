@@ -338,7 +338,7 @@ pub(super) mod tests {
     use crate::ls::AskedDaemon;
     use crate::ls::tests::connection_view;
 
-    /// A connection to `198.18.0.COOKIE` that moves `rate` bit/s.
+    /// Returns a connection to `198.18.0.COOKIE` that moves `rate` bit/s.
     pub(crate) fn connection(cookie: u64, rate: u64, process: &str) -> ConnectionView {
         ConnectionView {
             cookie,
@@ -349,7 +349,7 @@ pub(super) mod tests {
         }
     }
 
-    /// A connection of the usual peer that moves `rate` bit/s.
+    /// Returns a connection of the usual peer that moves `rate` bit/s.
     fn busy(cookie: u64, rate: u64) -> ConnectionView {
         ConnectionView { cookie, goodput_bps: Some(rate), ..connection_view() }
     }

@@ -111,7 +111,7 @@ fn work(shared: &Mutex<Shared>, stopped: &Receiver<()>) {
             return;
         }
         let mut shared = lock(shared);
-        shared.tuner.tend();
+        shared.tuner.poll();
         if Instant::now() >= next_sample {
             shared.sample();
             next_sample = Instant::now() + SAMPLE;

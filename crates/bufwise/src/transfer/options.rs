@@ -8,7 +8,7 @@ use bufwise_ftp::client::{Scheme, Security, Settings, Url};
 use bufwise_host::tuner::sizes;
 use bufwise_mover::tls::{ClientTls, Fingerprint, Trust};
 use bufwise_policy::{PolicyKind, PolicyNameError};
-use bufwise_units::{Micros, Rate};
+use bufwise_units::{Micros, ParseError, Rate};
 use clap::Args;
 
 use crate::exit::Failure;
@@ -33,7 +33,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE")]
     pub(super) json: Option<PathBuf>,
     /// Move at most this rate, as 20mbit; it also bounds the receive window
-    #[arg(long, value_name = "RATE")]
+    #[arg(long, value_name = "RATE", value_parser = some_rate)]
     limit_rate: Option<Rate>,
     /// At the end compare the strongest checksum that the server has (HASH: SHA-256 to MD5); fail if it has none
     #[arg(long)]
@@ -42,7 +42,7 @@ pub(crate) struct Options {
     /// last one ended
     #[arg(long, value_name = "N", default_value_t = 3)]
     retries: u32,
-    /// With -r: number of files at a time, each over a session of its own
+    /// With -r: number of files at a time, each over a session of its own; fewer where the server allows fewer sessions
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(super) jobs: u16,
     /// End an attempt in which no byte moves, or the server does not answer, for this time
@@ -97,6 +97,16 @@ pub(crate) fn without_engine(text: &str) -> Result<PolicyKind, String> {
         ));
     }
     Ok(kind)
+}
+
+/// Parses a limit of a rate.
+pub(crate) fn some_rate(text: &str) -> Result<Rate, String> {
+    let rate: Rate = text.parse().map_err(|error: ParseError| error.to_string())?;
+    if rate == Rate(0) {
+        Err("nothing moves at a rate of 0: leave it out for no limit".to_owned())
+    } else {
+        Ok(rate)
+    }
 }
 
 /// Parses a policy's name. The error for an unknown name lists the policies that move files, and `more`.

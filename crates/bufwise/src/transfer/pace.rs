@@ -29,12 +29,12 @@ impl Pace {
         }
     }
 
-    /// The present rate, bytes per second.
+    /// Returns the present rate, bytes per second.
     pub(super) fn rate(&self) -> Option<f64> {
         self.over(RATE)
     }
 
-    /// Time that another `bytes` will take.
+    /// Returns the time that another `bytes` will take.
     pub(super) fn left(&self, bytes: u64) -> Option<Duration> {
         let rate = self.over(LEFT).filter(|rate| *rate > 0.0)?;
         Duration::try_from_secs_f64(bytes as f64 / rate).ok()

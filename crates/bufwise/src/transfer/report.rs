@@ -34,6 +34,9 @@ pub(super) struct Report {
     /// The first skipped entries of a tree, with the reason.
     pub(super) skipped: Vec<String>,
     pub(super) skipped_count: usize,
+    /// Whether a target keeps the part of a file that was moved.
+    #[serde(skip)]
+    pub(super) keeps_part: bool,
     #[serde(skip)]
     first_error: Option<ClientError>,
 }
@@ -124,6 +127,7 @@ impl Report {
             files: Vec::new(),
             skipped: Vec::new(),
             skipped_count: 0,
+            keeps_part: true,
             first_error: None,
         }
     }
@@ -152,13 +156,12 @@ impl Report {
         self.done = self.files.len() - self.failed;
     }
 
-    /// The error that ends the program; `None` if all files were moved.
+    /// Returns the error that ends the program; `None` if all files were moved.
     pub(super) fn error(&self) -> Option<String> {
         let error = self.first_error.as_ref()?;
         if matches!(error, ClientError::Interrupted) {
-            return Some(
-                "interrupted: the part that was moved is kept, and --resume continues it".to_owned(),
-            );
+            let kept = ": the part that was moved is kept, and --resume continues it";
+            return Some(format!("interrupted{}", if self.keeps_part { kept } else { "" }));
         }
         if self.files.len() <= 1 {
             return Some(error.to_string());
@@ -355,12 +358,12 @@ mod tests {
         );
         let reason = Some(FitReason::ShortRoundTrip);
         let fit = Fit {
-            phase: FitPhase::Starting,
+            phase: FitPhase::Start,
             reason,
             roof_bps: None,
             capacity_bps: None,
             descents: 0,
-            left_alone: 0,
+            opened: 0,
         };
         let alone = line_of(Some(Tuned { fit: Some(fit), ..Tuned::default() }));
         assert!(alone.ends_with("\n    fit leaves it to the kernel: the round trip is too short"), "{alone}");

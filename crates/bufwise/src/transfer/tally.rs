@@ -46,23 +46,23 @@ impl Tally {
         }
     }
 
-    /// Number of attempts.
+    /// Returns the number of attempts.
     pub(super) fn attempts(&self) -> u32 {
         self.repeated + 1
     }
 
-    /// Bytes that were there before the first attempt.
+    /// Returns the bytes that were there before the first attempt.
     pub(super) fn resumed_from(&self, outcome: &Outcome) -> u64 {
         self.there.filter(|_| outcome.report.is_some()).unwrap_or(outcome.resumed_from)
     }
 
-    /// Bytes of the file that all attempts moved.
+    /// Returns the bytes of the file that all attempts moved.
     pub(super) fn bytes(&self, outcome: &Outcome) -> u64 {
         let last = outcome.report.map_or(0, |report| report.bytes);
         outcome.resumed_from.saturating_sub(self.resumed_from(outcome)) + last
     }
 
-    /// Time in which all attempts moved them.
+    /// Returns the time in which all attempts moved them.
     pub(super) fn elapsed(&self, outcome: &Outcome) -> Duration {
         outcome.report.map_or(Duration::ZERO, |report| self.earlier + report.elapsed)
     }

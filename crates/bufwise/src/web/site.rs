@@ -46,7 +46,7 @@ impl Site {
         Self { gate, model, asked, pace, meter, sights: None, deserted: None, explanation: None }
     }
 
-    /// Descriptors that are readable when [`Site::go_on`] has something to do.
+    /// Returns the descriptors that are readable when [`Site::go_on`] has something to do.
     pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let sights = self.sights.as_ref().map(AsFd::as_fd);
         sights.into_iter().chain(self.explanation.as_ref().map(AsFd::as_fd))

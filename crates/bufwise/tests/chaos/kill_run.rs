@@ -82,6 +82,8 @@ fn kill_at_any_instant(name: &'static str, engine: Engine) {
             }
             During::Transfer | During::End => accepted(&listener, connected + SOON * 4),
         };
+        // A command that was started and connects later is refused, and ends.
+        drop(listener);
         let stream = stream.map(|server| Stream::of(server, None, "the command's transfer"));
         assert!(stream.is_some() || matches!(during, During::Start), "the command does not connect");
         match during {

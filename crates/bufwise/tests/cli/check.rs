@@ -56,7 +56,7 @@ fn root_where_run_works_check_says_so_and_leaves_nothing() {
         "run, any user",
     ] {
         let line = text.lines().find(|line| line.split_at(9).1.starts_with(name));
-        // Before Linux 5.14 a user's buffers stay autotuned.
+        // Before Linux 5.15 a user's buffers stay autotuned.
         let may_be_limited = name == "run, any user";
         let is_well =
             |line: &str| line.starts_with("ok ") || (may_be_limited && line.starts_with("limited "));

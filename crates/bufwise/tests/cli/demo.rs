@@ -101,4 +101,5 @@ fn without_iperf3_it_says_how_to_get_it() {
 fn a_picture_that_cannot_be_drawn_is_said_before_the_run() {
     let output = run(&["demo", "--plot", "/no/such/directory/demo.svg"]);
     assert!(only_error(&output, 1).contains("/no/such/directory/demo.svg"));
+    assert!(only_error(&run(&["demo", "--plot", "-"]), 2).contains("--plot needs a file"));
 }

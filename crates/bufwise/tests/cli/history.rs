@@ -135,7 +135,7 @@ fn root_a_daemon_keeps_what_its_connections_did_and_a_file_outlives_it() {
     drop(transfer);
     daemon.start_again(&net, &own);
     daemon.hears("READY=1");
-    daemon.says("1 lines of ");
+    daemon.says("1 line of ");
     let again: Value = serde_json::from_str(&ask(&["5201", "--json"])).expect("it is JSON");
     assert_eq!(again["moments"][0], *moment);
 }

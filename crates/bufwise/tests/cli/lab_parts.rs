@@ -3,7 +3,6 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -24,9 +23,11 @@ struct Machine {
 impl Machine {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let program = directory.path().join("bufwise");
-        fs::write(&program, STAND_IN).unwrap();
-        fs::set_permissions(program, fs::Permissions::from_mode(0o755)).unwrap();
+        // Another process writes it: a child that another test starts meanwhile would keep it open for writing, and
+        // so not executable.
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "printf %s \"$0\" >bufwise && chmod +x bufwise", STAND_IN]);
+        assert!(shell.current_dir(directory.path()).status().unwrap().success());
         Self { directory }
     }
 

@@ -87,6 +87,7 @@ fn a_report_says_what_the_results_say() {
     let path = directory.path().to_str().unwrap();
     let output = run(&["lab", "report", path]);
     assert_eq!(text(&output.stdout), REPORT, "{}", text(&output.stderr));
+    assert_eq!(text(&run(&["lab", "report", path, "-o", "-"]).stdout), REPORT);
     let file = directory.path().join("report.md");
     assert!(run(&["lab", "report", path, "--output", file.to_str().unwrap()]).status.success());
     assert_eq!(fs::read_to_string(file).unwrap(), REPORT);
@@ -154,6 +155,7 @@ fn a_wrong_file_is_wrong_usage_with_its_line() {
     for (from, to, words) in [
         ("rtt = \"20ms\"", "rtt = \"20\"", ["mine.toml: line 7: rtt: `20`", "40ms"]),
         ("client = \"fit\"", "client = \"tahoe\"", ["mine.toml: line 14: client", "sobas, fit"]),
+        ("[[path]]", "memory = \"1KB\"\n[[path]]", ["mine.toml: line 5: memory: ", "at least 64KiB"]),
     ] {
         fs::write(&file, OWN.replace(from, to)).unwrap();
         for command in ["run", "show"] {
@@ -161,6 +163,8 @@ fn a_wrong_file_is_wrong_usage_with_its_line() {
             assert!(words.iter().all(|word| line.contains(word)), "{line}");
         }
     }
+    fs::write(&file, b"# one\n# caf\xe9\n").unwrap();
+    assert!(only_error(&run(&["lab", "run", path]), 2).contains("mine.toml: line 2: not UTF-8"));
     fs::write(&file, OWN).unwrap();
     assert!(only_error(&run(&["lab", "run", path, path]), 2).contains("mine: give one another `id`"));
     assert!(only_error(&run(&["lab", "run", "/no/such.toml"]), 1).contains("/no/such.toml"));

@@ -130,6 +130,14 @@ fn what_is_ignored_as_by_nohup_is_ignored_by_the_command_and_its_status_is_known
 }
 
 #[test]
+fn the_signal_of_a_broken_pipe_is_ignored_by_the_command_exactly_if_it_was_at_the_start() {
+    let output = ignoring("PIPE", "kill -PIPE $$; echo alive; exit 7");
+    assert_eq!((text(&output.stdout).as_str(), output.status.code()), ("alive\n", Some(7)));
+    let output = ignoring("USR1", "kill -PIPE $$; echo alive");
+    assert_eq!((text(&output.stdout).as_str(), output.status.code()), ("", Some(128 + 13)));
+}
+
+#[test]
 fn what_the_command_sends_to_its_parent_does_not_come_back() {
     let script = "trap 'echo back' USR1; trap 'echo end; exit 9' TERM; kill -USR1 $PPID; echo sent; \
                   while :; do sleep 0.01; done";
@@ -146,16 +154,21 @@ fn what_the_command_sends_to_its_parent_does_not_come_back() {
     assert_eq!((said.as_str(), child.wait().unwrap().code()), ("sent\nend\n", Some(9)));
 }
 
-/// Starts `run` as the leader of the session of a new terminal, and waits until its command has said `up`. Returns it with the
-/// other side of the terminal, which ends with that.
-fn at_a_terminal(words: &[&str]) -> (Child, PtyMaster) {
+/// Makes a terminal, which ends with the side that is returned first; the other one is for programs.
+pub(crate) fn terminal() -> (PtyMaster, fs::File) {
     // No process that another test starts meanwhile must keep it open.
-    let mut terminal = posix_openpt(OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_CLOEXEC).unwrap();
+    let terminal = posix_openpt(OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_CLOEXEC).unwrap();
     grantpt(&terminal).unwrap();
     unlockpt(&terminal).unwrap();
     let side = ptsname_r(&terminal).unwrap();
     let side = fs::File::options().read(true).write(true).custom_flags(OFlag::O_NOCTTY.bits()).open(side);
-    let side = side.unwrap();
+    (terminal, side.unwrap())
+}
+
+/// Starts `run` as the leader of the session of a new terminal, and waits until its command has said `up`. Returns it with the
+/// other side of the terminal, which ends with that.
+fn at_a_terminal(words: &[&str]) -> (Child, PtyMaster) {
+    let (mut terminal, side) = terminal();
     let stdio = || Stdio::from(side.try_clone().unwrap());
     let mut command = Command::new("setsid");
     command.args(["--ctty", "env", "--default-signal=HUP,INT", PROGRAM, "run", "--engine", "user", "--"]);

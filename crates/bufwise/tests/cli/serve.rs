@@ -379,6 +379,8 @@ fn wrong_usage_is_one_line_that_helps() {
     let (_directory, path) = directory();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap().to_string();
+    let users = users_file(line_of("jo"));
+    let users = users.path().to_str().unwrap();
     for (arguments, status, help) in [
         (vec!["serve"], 2, "DIR"),
         (vec!["serve", "/nonexistent"], 1, "cannot serve /nonexistent"),
@@ -390,6 +392,7 @@ fn wrong_usage_is_one_line_that_helps() {
         (vec!["serve", &path, "--user", "jo"], 2, "BUFWISE_PASSWORD"),
         (vec!["serve", &path, "--user", "a b"], 2, "letters"),
         (vec!["serve", &path, "--writable=jo"], 2, "no user of that name"),
+        (vec!["serve", &path, "--users", users, "--writable=anonymous"], 2, "no user of that name"),
         (vec!["serve", &path, "--run-as", "no-such-user"], 1, "no-such-user"),
         (vec!["serve", "--hash-password", "anonymous"], 2, "without a password"),
     ] {
@@ -397,6 +400,27 @@ fn wrong_usage_is_one_line_that_helps() {
         assert!(error.contains(help), "{arguments:?}: {error}");
         assert!(error.matches("os error").count() <= 1, "{arguments:?}: {error}");
     }
+}
+
+#[test]
+fn a_file_beyond_the_largest_size_fails_its_upload_and_not_the_server() {
+    let (directory, path) = directory();
+    // 64 blocks, of 512 or 1,024 bytes.
+    let limited = "ulimit -f 64; exec \"$0\" \"$@\"";
+    let mut shell = Command::new("/bin/sh");
+    shell.args(["-c", limited, PROGRAM, "serve", "--listen", "127.0.0.1:0", "--writable", &path]);
+    let running = Running::started(shell);
+    let mut client = running.client();
+    client.login("anonymous", "me", "230");
+    let mut data = client.data();
+    client.ask("STOR big", "150");
+    // The server hangs up before it has all of it.
+    let _cut = data.write_all(&vec![0; 1 << 20]);
+    drop(data);
+    client.expect("452");
+    client.ask("NOOP", "200");
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "nothing is left of it");
+    running.stop(Signal::SIGTERM);
 }
 
 #[test]
@@ -437,5 +461,26 @@ fn root_privilege_is_given_up_once_the_port_is_open() {
     assert_eq!(client.get("file"), b"some bytes");
     client.ask("EPSV", "229");
     client.ask("RETR hidden", "550");
+    running.stop(Signal::SIGTERM);
+}
+
+#[test]
+fn root_a_directory_that_the_servers_user_may_not_open_is_said_and_the_rest_comes() {
+    if !bufwise_trial::root() {
+        return;
+    }
+    let (directory, path) = directory();
+    let closed = directory.path().join("closed");
+    fs::create_dir(&closed).unwrap();
+    for (path, mode) in [(directory.path(), 0o755), (&closed, 0o700)] {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let running = Running::start(&[&path, "--run-as", "nobody"], &[]);
+    let there = tempfile::tempdir().unwrap();
+    let got = there.path().join("got");
+    let url = running.url("");
+    let line = only_error(&run(&["get", "-r", &url, "--quiet", "-o", got.to_str().unwrap()]), 1);
+    assert!(line.contains("1 of 2") && line.contains("refused MLSD closed"), "{line}");
+    assert_eq!(fs::read(got.join("file")).unwrap(), b"some bytes");
     running.stop(Signal::SIGTERM);
 }

@@ -1,14 +1,13 @@
 //! `bufwise top` in a terminal of its own, with a transfer to show; and for scripts, without a terminal.
 
-use std::fs::File;
 use std::io::Read;
 use std::process::{Command, Stdio};
 
-use nix::pty::openpty;
 use nix::sys::signal::{Signal, kill};
 
 use crate::connections::{Pair, Transfer, find};
 use crate::run::{eventually, only_error, run};
+use crate::run_command::terminal;
 use crate::terminal::Session;
 
 #[test]
@@ -66,15 +65,12 @@ fn a_signal_ends_it_like_a_key() {
 
 #[test]
 fn a_terminal_that_goes_away_ends_it_in_order() {
-    let pair = openpty(None, None).unwrap();
-    // The copy has close-on-exec; the original would stay open in the program and keep the terminal alive.
-    let mut screen = File::from(pair.master.try_clone().unwrap());
-    drop(pair.master);
-    let stdio = || Stdio::from(pair.slave.try_clone().unwrap());
+    let (mut screen, side) = terminal();
+    let stdio = || Stdio::from(side.try_clone().unwrap());
     let mut command = Command::new("setsid");
     command.args(["--ctty", env!("CARGO_BIN_EXE_bufwise"), "top", "--no-daemon"]).env("TERM", "xterm");
     let mut child = command.stdin(stdio()).stdout(stdio()).stderr(stdio()).spawn().unwrap();
-    drop((command, pair.slave));
+    drop((command, side));
     screen.read_exact(&mut [0; 100]).expect("it draws");
     drop(screen);
     eventually("it ends", || child.try_wait().unwrap().is_some());

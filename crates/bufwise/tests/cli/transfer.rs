@@ -14,7 +14,7 @@ use bufwise_ftp::server::{Config, Rights, Server, Stop, Users};
 use bufwise_units::Rate;
 use tempfile::TempDir;
 
-use crate::run::{command, eventually, only_error, run, silent_port};
+use crate::run::{PROGRAM, command, eventually, only_error, run, silent_port};
 
 /// A server inside the test, so that the tests do not depend on `bufwise serve`.
 struct Served {
@@ -373,13 +373,45 @@ fn an_interruption_keeps_what_came_and_resume_goes_on() {
 }
 
 #[test]
+fn an_interrupted_file_into_a_pipe_is_not_said_to_be_kept() {
+    let served = Served::start();
+    fs::write(served.root.path().join("file.bin"), content()).unwrap();
+    let mut slow = served.command(&["get", &served.url("file.bin"), "-o", "-", "--limit-rate", "2mbit"]);
+    let piped = std::process::Stdio::piped;
+    let mut slow = slow.stdout(piped()).stderr(piped()).spawn().unwrap();
+    slow.stdout.as_mut().unwrap().read_exact(&mut [0; 1_000]).unwrap();
+    let id = nix::unistd::Pid::from_raw(slow.id().cast_signed());
+    nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGINT).unwrap();
+    assert_eq!(only_error(&slow.wait_with_output().unwrap(), 1), "bufwise: interrupted\n");
+}
+
+#[test]
+fn a_signal_that_is_ignored_as_in_the_background_of_a_script_interrupts_nothing() {
+    let served = Served::start();
+    fs::write(served.root.path().join("file.bin"), content()).unwrap();
+    let mut get = Command::new("env");
+    get.args(["--ignore-signal=INT", PROGRAM, "get", &served.url("file.bin"), "-o", "-"]);
+    // The whole transfer takes half a second.
+    let mut get = get.args(["--limit-rate", "40mbit"]).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let mut came = vec![0; 1_000];
+    let mut stdout = get.stdout.take().unwrap();
+    stdout.read_exact(&mut came).unwrap();
+    let id = nix::unistd::Pid::from_raw(get.id().cast_signed());
+    nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGINT).unwrap();
+    stdout.read_to_end(&mut came).unwrap();
+    assert_eq!(get.wait().unwrap().code(), Some(0));
+    assert!(came == content());
+}
+
+#[test]
 fn a_server_below_the_lowest_rate_is_given_up() {
     let served = Served::with(|config| config.tuning.rate = Some(Rate(200_000)));
     fs::write(served.root.path().join("file.bin"), content()).unwrap();
     let url = served.url("file.bin");
-    let limits = ["--lowest-rate", "80mbit", "--timeout", "1s", "--retries", "0", "--quiet"];
+    // Longer than a machine may stand still, in which time nothing would come.
+    let limits = ["--lowest-rate", "80mbit", "--timeout", "2s", "--retries", "0", "--quiet"];
     let line = only_error(&served.bufwise(&[&["get", &url][..], &limits].concat()), 1);
-    assert!(line.contains("less than 80mbit for 1 s"), "{line}");
+    assert!(line.contains("less than 80mbit for 2 s"), "{line}");
     assert!(fs::metadata(served.home.path().join(".file.bin.bufwise-part")).unwrap().len() > 0);
 }
 
@@ -395,9 +427,12 @@ fn wrong_usage_is_said_before_any_connection() {
         (&["put", "/etc/hosts", "ftp://h/x", "--policy", "fit", "--limit-rate", "8mbit"], "--limit-rate"),
         (&["get", "ftp://h/x", "--policy", "quick"], "unknown policy"),
         (&["get", "ftp://h/x", "--timeout", "0s"], "--timeout"),
+        (&["get", "ftp://h/x", "--limit-rate", "0mbit"], "rate of 0"),
         (&["get", "ftp://h/x", "--jobs", "0"], "--jobs"),
         (&["get", "ftp://h/x", "--pin", "abc"], "64 hexadecimal digits"),
         (&["put", "/", "ftp://h/x"], "add -r"),
+        (&["get", "ftp://h/x", "-o", "no-such-directory/"], "make it first"),
+        (&["get", "-r", "ftp://h/x", "-o", "-"], "cannot get a directory"),
         (&["get", "ftp://h/x", "--resume", "-o", "-"], "--resume"),
         (&["get", "ftp://h/x", "--resume", "-o", "/dev/null"], "leave it out"),
         (&["get", "ftp://h/x", "-o", "-", "--json", "-"], "both the file and the report"),

@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use crate::run::{command, only_error, run};
 
@@ -88,18 +89,35 @@ fn what_was_meant_is_offered() {
 #[test]
 fn a_filter_that_would_be_the_file_of_json_is_wrong_usage() {
     let directory = tempfile::tempdir().unwrap();
-    let filters =
-        [("ls", "send-buffer"), ("ls", "198.18.0.2:443"), ("top", "reader"), ("history", "198.18.0.2")];
+    let mut filters =
+        vec![("ls", "send-buffer"), ("ls", "198.18.0.2:443"), ("top", "reader"), ("history", "198.18.0.2")];
+    if Path::new("/sys/fs/cgroup").is_dir() {
+        // The cgroup of all.
+        filters.extend([("ls", "/"), ("history", "/")]);
+    }
     for (name, word) in filters {
         let output = command(&[name, "--json", word]).current_dir(&directory).output().unwrap();
         let line = only_error(&output, 2);
         assert!(line.contains(&format!("file named {word}: write the filter before --json")), "{line}");
-        assert!(!directory.path().join(word).exists(), "{name} {word}");
+        assert!(word == "/" || !directory.path().join(word).exists(), "{name} {word}");
     }
-    for arguments in [&["ls", "--json", "./path"][..], &["ls", "443", "--json", "reader"]] {
+    for (arguments, file) in [
+        (&["ls", "--json", "./path"][..], "path"),
+        (&["ls", "443", "--json", "reader"], "reader"),
+        (&["ls", "--json=443"], "443"),
+    ] {
         let output = command(arguments).arg("--no-daemon").current_dir(&directory).output().unwrap();
         assert!(output.status.success(), "{arguments:?}");
-        assert!(directory.path().join(arguments[arguments.len() - 1]).exists(), "{arguments:?}");
+        assert!(directory.path().join(file).exists(), "{arguments:?}");
+    }
+}
+
+#[test]
+fn the_word_that_json_takes_is_told_where_it_lacks() {
+    for command in ["explain", "probe"] {
+        let line = only_error(&run(&[command, "--json", "198.18.0.2:443"]), 2);
+        assert!(line.contains("write --json last"), "{line}");
+        assert!(!only_error(&run(&[command]), 2).contains("--json"), "{command}");
     }
 }
 

@@ -13,11 +13,11 @@ use crate::wire::{ALPN, Features};
 /// Whether the session is encrypted.
 #[derive(Clone, Debug)]
 pub enum Security {
-    /// Never.
+    /// The session is not encrypted.
     Plain,
-    /// If the server offers it. An attacker on the path can hide the offer.
+    /// It is encrypted if the server offers that. An attacker on the path can hide the offer.
     Offered(ClientTls),
-    /// Always: otherwise the session fails before anything is sent.
+    /// It is encrypted, or fails before anything is sent.
     Required(ClientTls),
 }
 
@@ -57,18 +57,18 @@ pub struct Access {
     pub host: String,
     /// Port of the control connection.
     pub port: u16,
-    /// The user.
+    /// User name and password.
     pub login: Login,
-    /// TLS or not.
+    /// Whether sessions are encrypted.
     pub security: Security,
     /// How long a connection or an answer may take.
     pub timeout: Duration,
-    /// Ends every wait.
+    /// Handle by which another thread ends every wait.
     pub cancel: Cancel,
 }
 
 impl Access {
-    /// The server of `url`.
+    /// Takes the server from `url`.
     #[must_use]
     pub fn to(url: &Url, login: Login, security: Security, timeout: Duration, cancel: Cancel) -> Self {
         Self { scheme: url.scheme, host: url.host.clone(), port: url.port, login, security, timeout, cancel }
@@ -78,13 +78,13 @@ impl Access {
 /// Abilities that a server has announced.
 #[derive(Clone, Debug, Default)]
 pub struct Server {
-    /// Its FEAT.
+    /// The extensions that it lists in its reply to FEAT (RFC 2389).
     pub features: Features,
     /// The first line of its greeting.
     pub greeting: String,
-    /// The control connection is encrypted, and so are data connections.
+    /// Whether the control connection, and so each data connection, is encrypted.
     pub tls: bool,
-    /// The server speaks bufwise's dialect and accepted `OPTS DRS`: SBUF and 126 during transfers.
+    /// Whether it speaks bufwise's dialect ([`crate::wire::dialect`]) and has accepted `OPTS DRS`: SBUF and 126 during transfers.
     pub dialect: bool,
     /// Its address, if it is known.
     pub address: Option<SocketAddr>,

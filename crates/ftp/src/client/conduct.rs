@@ -36,9 +36,9 @@ const NOT_UNDERSTOOD: std::ops::RangeInclusive<u16> = 500..=504;
 /// Requests and notices about buffers during a transfer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Notes {
-    /// SBUF sent.
+    /// Number of requests (SBUF) sent.
     pub requests_sent: u64,
-    /// 126 received.
+    /// Number of notices (126) received.
     pub notices_received: u64,
     /// The size in the last one.
     pub last_notice: Option<Bytes>,
@@ -51,7 +51,7 @@ pub(super) struct Desk {
     bell: Bell,
     progress: Mutex<Unread>,
     done: AtomicBool,
-    /// Ends the data.
+    /// Cancels the data thread's work.
     pub(super) cancel: Cancel,
 }
 
@@ -62,7 +62,7 @@ impl Desk {
         Ok(Self { bell, progress: Mutex::default(), done: AtomicBool::new(false), cancel })
     }
 
-    /// The data thread's report.
+    /// Takes the data thread's report.
     pub(super) fn tell(&self, progress: &Progress) {
         self.progress().put(progress);
         self.bell.ring();
@@ -165,7 +165,7 @@ pub(super) fn conduct<T: Send>(
     ended.map(|moved| Conducted { moved, notes: conductor.notes })
 }
 
-/// Whether this end gave the data transfer up.
+/// Whether this end has given up the data transfer.
 fn is_ours(error: &MoveError) -> bool {
     matches!(
         error,
@@ -237,7 +237,7 @@ impl Conductor<'_> {
         Ok(())
     }
 
-    /// A 126: the answer to our SBUF, or the receiver's request.
+    /// Handles a 126: the answer to our SBUF, or the receiver's request.
     fn noticed(&mut self, control: &mut Control, size: Bytes) {
         self.notes.notices_received += 1;
         self.notes.last_notice = Some(size);
@@ -262,7 +262,7 @@ impl Conductor<'_> {
         Ok(())
     }
 
-    /// The result of the data and the final reply combined.
+    /// Returns the result of the transfer: that of the data and the final reply combined.
     fn conclude<T>(
         &mut self,
         control: &mut Control,

@@ -76,12 +76,12 @@ impl Control {
         })
     }
 
-    /// The peer's address, the only one to which data connections go. A link-local one names its interface.
+    /// Returns the peer's address, the only one to which data connections go. A link-local one names its interface.
     pub(super) fn peer(&self) -> Result<SocketAddr, ClientError> {
         self.stream.tcp().peer_addr().map_err(|source| broken("its address", source))
     }
 
-    /// Our own address on this connection, where the peer can reach us, with any port.
+    /// Returns our own address on this connection, where the peer can reach us, with any port.
     pub(super) fn local(&self) -> Result<SocketAddr, ClientError> {
         let mut address = self.stream.tcp().local_addr().map_err(|source| broken("our address", source))?;
         address.set_port(0);
@@ -93,7 +93,7 @@ impl Control {
         self.cancel.is_cancelled()
     }
 
-    /// How long an answer may take.
+    /// Returns how long an answer may take.
     pub(super) fn timeout(&self) -> Duration {
         self.timeout
     }
@@ -160,7 +160,7 @@ impl Control {
         Ok(())
     }
 
-    /// The next reply, whatever it is; `None` at `deadline` or when `bell` rings.
+    /// Returns the next reply, whatever it is; `None` at `deadline` or when `bell` rings.
     pub(super) fn next(
         &mut self,
         during: &str,
@@ -175,9 +175,7 @@ impl Control {
             if self.ended {
                 return Err(ClientError::Closed { during: during.to_owned() });
             }
-            if self.cancel.is_cancelled() && !self.cleaning {
-                return Err(ClientError::Interrupted);
-            }
+            self.check_cancelled()?;
             match self.read(during)? {
                 None => {}
                 Some(_) if unreadable > MAX_UNREADABLE => return Err(WireError::ReplyTooLong.into()),
@@ -204,7 +202,7 @@ impl Control {
         }
     }
 
-    /// The error that `during` took too long.
+    /// Returns the error that `during` took too long.
     pub(super) fn silent(&self, during: &str) -> ClientError {
         ClientError::Silent { during: during.to_owned(), seconds: self.timeout.as_secs_f64() }
     }
@@ -276,7 +274,12 @@ impl Control {
         }
     }
 
+    fn check_cancelled(&self) -> Result<(), ClientError> {
+        if self.cancel.is_cancelled() && !self.cleaning { Err(ClientError::Interrupted) } else { Ok(()) }
+    }
+
     fn await_room(&self, command: &Command, deadline: Instant) -> Result<(), ClientError> {
+        self.check_cancelled()?;
         let until = deadline.min(Instant::now() + CANCEL_POLL_INTERVAL);
         let watched = [(self.stream.as_fd(), PollFlags::POLLOUT)];
         wake::until(watched, until).map_err(|source| broken(&command.shown(), source))?;
@@ -293,4 +296,26 @@ fn is_later(error: &io::Error) -> bool {
 
 fn broken(during: &str, source: io::Error) -> ClientError {
     ClientError::Broken { during: during.to_owned(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{TcpListener, TcpStream};
+
+    #[test]
+    fn an_interruption_ends_the_wait_for_a_server_that_reads_no_commands() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let tcp = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let cancel = Cancel::new().unwrap();
+        cancel.cancel();
+        let mut control = Control::new(tcp.into(), Duration::from_secs(30), cancel).unwrap();
+        let long = Command::Cwd("x".repeat(4_000).into());
+        let error = loop {
+            if let Err(error) = control.send(&long) {
+                break error;
+            }
+        };
+        assert!(matches!(error, ClientError::Interrupted), "{error}");
+    }
 }

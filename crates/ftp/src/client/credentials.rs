@@ -23,7 +23,7 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// The login for `host`; `ask` is the prompt, which gives `None` without a terminal.
+    /// Returns the login for `host`; `ask` is the prompt, which gives `None` without a terminal.
     ///
     /// # Errors
     /// [`NetrcError`] when the netrc entry's password can be read by others.

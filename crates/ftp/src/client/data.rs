@@ -33,7 +33,7 @@ pub(super) fn same(stream: &mut Stream, bytes: &[u8], job: &Job) -> Result<bool,
     Ok(theirs == bytes)
 }
 
-/// The whole stream, at most `most` bytes; `None` if it has more.
+/// Returns the whole stream, at most `most` bytes; `None` if it has more.
 pub(super) fn all(stream: &mut Stream, most: usize, job: &Job) -> Result<Option<Vec<u8>>, MoveError> {
     let mut reader = Reader::new(stream, job)?;
     let mut bytes = Vec::new();

@@ -9,7 +9,7 @@ use super::session::ClientSession;
 use crate::wire::listing::parse_mlsx_line;
 use crate::wire::{Command, Entry, Kind};
 
-/// The session's current directory.
+/// Returns the session's current directory.
 pub(super) fn working_directory(session: &mut ClientSession) -> Result<PathBuf, ClientError> {
     let reply = session.order(&Command::Pwd)?;
     let here = reply.lines.first().and_then(|line| quoted(line));
@@ -36,7 +36,7 @@ pub(super) fn has_mlst(session: &ClientSession) -> bool {
     session.server().features.has("MLST")
 }
 
-/// The path in PWD's answer: in quotation marks, those in it doubled (RFC 959, appendix II).
+/// Returns the path in PWD's answer: in quotation marks, those in it doubled (RFC 959, appendix II).
 fn quoted(line: &[u8]) -> Option<PathBuf> {
     let mut bytes = line.strip_prefix(b"\"")?.iter().copied().peekable();
     let mut path = Vec::new();

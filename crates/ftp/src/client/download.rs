@@ -84,8 +84,8 @@ pub(super) fn stream(
     Ok(Outcome { size: report.bytes, report: Some(report), notes, measured, checksum, ..Outcome::default() })
 }
 
-/// The outcome if the file that already has the final name is the server's, as far as size and end tell, and the sum with
-/// `checksum`.
+/// Returns the outcome if the file that already has the final name is the server's, as far as size and end tell, and with
+/// `checksum` the sum; else `None`.
 pub(super) fn is_there(
     session: &mut ClientSession,
     remote: &Path,

@@ -23,23 +23,23 @@ pub enum ClientError {
     /// The host's name has no address.
     #[error("no address for {host}: {source}")]
     Resolve {
-        /// The name.
+        /// The host's name.
         host: String,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
     /// The system has no descriptor or thread left.
     #[error("preparing a transfer failed: {source}")]
     Resources {
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
-    /// No connection.
+    /// The server could not be connected to.
     #[error("connecting to {address} failed: {source}")]
     Connect {
         /// The address.
         address: SocketAddr,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
     /// The control connection broke.
@@ -47,7 +47,7 @@ pub enum ClientError {
     Broken {
         /// The command or the step.
         during: String,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
     /// The server closed the control connection.
@@ -56,12 +56,12 @@ pub enum ClientError {
         /// The command or the step.
         during: String,
     },
-    /// No answer in time.
+    /// The server did not answer in time.
     #[error("the server did not answer within {seconds} s: {during}")]
     Silent {
         /// The command or the step.
         during: String,
-        /// The time allowed.
+        /// The time allowed, s.
         seconds: f64,
     },
     /// The server's bytes are not FTP, or beyond its limits; or a name is one that FTP cannot carry.
@@ -102,7 +102,7 @@ pub enum ClientError {
     Endless {
         /// The command or the step.
         during: String,
-        /// How many.
+        /// Number of preliminary replies.
         count: u64,
     },
     /// TLS failed, or the certificate is not trusted.
@@ -117,7 +117,7 @@ pub enum ClientError {
     /// Moving the data failed.
     #[error(transparent)]
     Move(#[from] MoveError),
-    /// A local file.
+    /// A local file could not be opened, written or renamed.
     #[error(transparent)]
     Local(#[from] LocalError),
     /// A local file could not be read.
@@ -125,7 +125,7 @@ pub enum ClientError {
     Read {
         /// The file.
         path: PathBuf,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
     /// The sizes at both ends differ after the transfer.
@@ -161,7 +161,7 @@ pub enum ClientError {
     /// A pipe or device has already taken a part of the file.
     #[error("the transfer broke off, and a pipe or device cannot give back the bytes that it has: {0}")]
     Partly(Box<ClientError>),
-    /// Ctrl-C.
+    /// The user has interrupted the transfer (Ctrl-C).
     #[error("interrupted")]
     Interrupted,
     /// A listing that has too many entries or bytes.
@@ -258,7 +258,7 @@ impl ClientError {
         }
     }
 
-    /// The error that the unwanted `reply` to `command` means.
+    /// Returns the error that the unwanted `reply` to `command` means.
     pub(super) fn refused(command: &Command, reply: &Reply) -> Self {
         let (command, reply_shown) = (command.shown(), Answer::from(reply));
         if reply.is_transient() || reply.is_permanent() {

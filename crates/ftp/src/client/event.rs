@@ -20,9 +20,9 @@ pub enum Event<'a> {
     Progress(&'a Progress),
     /// An attempt failed; the next one begins after this time.
     Retry {
-        /// Why.
+        /// The error of the failed attempt.
         error: &'a ClientError,
-        /// How long it waits.
+        /// Time until the next attempt.
         wait: Duration,
     },
     /// The partial file belonged to another file: the transfer starts over.

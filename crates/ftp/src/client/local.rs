@@ -47,7 +47,7 @@ pub enum LocalError {
         operation: &'static str,
         /// The file it was for.
         path: PathBuf,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
     /// Another program writes it.
@@ -125,7 +125,7 @@ impl Folder {
         Self::open(path)
     }
 
-    /// The file `path` below this directory; creates missing directories on the way.
+    /// Returns the file `path` below this directory; creates missing directories on the way.
     ///
     /// # Errors
     /// [`LocalError::System`], also when a link leads out of the directory.
@@ -188,7 +188,7 @@ impl Folder {
 }
 
 impl Target {
-    /// The file `path`, whose directory must be there.
+    /// Makes the target `path`, whose directory must be there.
     ///
     /// # Errors
     /// [`LocalError`] when the directory cannot be opened, or `path` is a directory or another user's link.
@@ -204,13 +204,13 @@ impl Target {
         Ok(Self { asked: Some(path.to_owned()), ..named })
     }
 
-    /// The final name with its directory, to be shown.
+    /// Returns the final name with its directory, to be shown.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         self.asked.clone().unwrap_or_else(|| self.shown(&self.name))
     }
 
-    /// The directory of the final name.
+    /// Returns the directory of the final name.
     #[must_use]
     pub fn directory(&self) -> &Path {
         &self.folder.shown
@@ -220,7 +220,7 @@ impl Target {
         if self.folder.shown == Path::new(".") { PathBuf::from(name) } else { self.folder.shown.join(name) }
     }
 
-    /// The file that already has the final name, if it is a regular one.
+    /// Returns the file that already has the final name, if it is a regular one.
     #[must_use]
     pub fn finished(&self) -> Option<File> {
         let mut options = OpenOptions::new();
@@ -274,7 +274,7 @@ impl Target {
         Ok(self.folder.dir.open_with(name, &options)?.into_std())
     }
 
-    /// Permissions of the file that already has the final name.
+    /// Returns the permission bits of the file that already has the final name.
     fn mode(&self) -> Option<u32> {
         let metadata = self.folder.dir.symlink_metadata(&self.name).ok()?;
         metadata.is_file().then(|| metadata.mode() & 0o777)
@@ -291,25 +291,25 @@ impl Target {
 }
 
 impl Partial {
-    /// The open file. The caller keeps track of its position.
+    /// Returns the open file. The caller keeps track of its position.
     #[must_use]
     pub fn file(&self) -> &File {
         &self.file
     }
 
-    /// The temporary name with its directory, for messages.
+    /// Returns the temporary name with its directory, for messages.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         self.target.shown(&self.temporary)
     }
 
-    /// The final name.
+    /// Returns the final name.
     #[must_use]
     pub fn target(&self) -> &Target {
         &self.target
     }
 
-    /// Bytes in it.
+    /// Returns the file's length in bytes.
     ///
     /// # Errors
     /// [`LocalError::System`].
@@ -369,7 +369,7 @@ impl Partial {
     }
 }
 
-/// Where `path` leads, through links of this user or of root. A link to nothing stands for itself.
+/// Returns where `path` leads, through links of this user or of root. A link to nothing stands for itself.
 ///
 /// The kernel does not follow other users' links in world-writable directories (`fs.protected_symlinks`); a rename into
 /// place would bypass this protection.
@@ -391,7 +391,7 @@ pub fn follow(path: &Path) -> Result<PathBuf, LocalError> {
     Ok(path.to_owned())
 }
 
-/// A link's owner and target, read from the same inode; `None` if it is no link.
+/// Returns a link's owner and target, read from the same inode; `None` if it is no link.
 fn link(path: &Path) -> io::Result<Option<(u32, PathBuf)>> {
     use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
     let flags = (OFlag::O_PATH | OFlag::O_NOFOLLOW).bits();
@@ -403,10 +403,10 @@ fn link(path: &Path) -> io::Result<Option<(u32, PathBuf)>> {
     Ok(Some((metadata.uid(), readlinkat(&link, "")?.into())))
 }
 
-/// The last bytes of the first `len` of a file, at most `most` of them.
+/// Returns the last bytes of the first `len` of a file, at most `most` of them.
 ///
 /// # Errors
-/// The system's, and `UnexpectedEof` when the file is shorter.
+/// The system's error, and `UnexpectedEof` when the file is shorter.
 pub(super) fn tail(file: &File, len: u64, most: u64) -> io::Result<Vec<u8>> {
     let count = len.min(most);
     let mut bytes = vec![0; usize::try_from(count).unwrap_or(usize::MAX)];
@@ -414,12 +414,12 @@ pub(super) fn tail(file: &File, len: u64, most: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The directories on the way to `path`, itself included, that are not there: the deepest first.
+/// Returns the directories on the way to `path`, itself included, that are not there: the deepest first.
 fn missing(path: &Path, is_there: impl Fn(&Path) -> bool) -> Vec<&Path> {
     path.ancestors().take_while(|path| !path.as_os_str().is_empty() && !is_there(path)).collect()
 }
 
-/// The directory that `path` is in.
+/// Returns the directory that `path` is in.
 fn above(path: &Path) -> &Path {
     path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
@@ -440,7 +440,7 @@ fn failed(operation: &'static str, path: &Path, source: io::Error) -> LocalError
     LocalError::System { operation, path: path.to_owned(), source }
 }
 
-/// `.NAME.bufwise-part`; a NAME too long for that is cut, and its hash is added.
+/// Returns `.NAME.bufwise-part`; a NAME too long for that is cut, and its hash is added.
 pub(super) fn temporary_name(name: &OsStr) -> OsString {
     let bytes = name.as_bytes();
     let mut temporary = OsString::from(".");

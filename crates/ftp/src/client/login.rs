@@ -15,7 +15,7 @@ pub struct Login {
 }
 
 impl Login {
-    /// For public files.
+    /// Returns the public login, for public files.
     #[must_use]
     pub fn anonymous() -> Self {
         Self { user: "anonymous".to_owned(), password: Some(Secret::new(ANONYMOUS_PASSWORD.to_owned())) }

@@ -46,7 +46,7 @@ pub enum NetrcError {
     Read {
         /// The file.
         path: PathBuf,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
     /// Larger than `MAX_FILE`.
@@ -96,7 +96,7 @@ impl Netrc {
         Ok(Some(Self { entries, path: path.to_owned(), mode }))
     }
 
-    /// The login for `host`, as `user` if that is given: the first entry for the machine that fits, else the
+    /// Returns the login for `host`, as `user` if that is given: the first entry for the machine that fits, else the
     /// default.
     ///
     /// # Errors
@@ -203,7 +203,7 @@ impl Words<'_> {
         self.pass(self.rest.find('\n').unwrap_or(self.rest.len()));
     }
 
-    /// To the empty line that ends a macro.
+    /// Skips lines up to the empty one that ends a macro.
     fn skip_macro(&mut self) {
         let unix = self.rest.find("\n\n").map(|at| at + 2);
         let dos = self.rest.find("\r\n\r\n").map(|at| at + 4);

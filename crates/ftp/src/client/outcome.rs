@@ -11,7 +11,7 @@ use super::verify::Checked;
 pub struct Outcome {
     /// Bytes of the whole file.
     pub size: u64,
-    /// Those of them that an earlier attempt had moved.
+    /// Number of these bytes that an earlier attempt had moved.
     pub resumed_from: u64,
     /// The last attempt's transfer; `None` when nothing had to be moved.
     pub report: Option<Report>,
@@ -24,7 +24,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// The outcome for a file that did not need to be moved.
+    /// Returns the outcome for a file that did not need to be moved.
     pub(super) fn already(size: u64) -> Self {
         Self { size, resumed_from: size, ..Self::default() }
     }

@@ -1,5 +1,7 @@
 //! Several files in flight, each over a session of its own.
 //!
+//! Rule: all workers but the first open their sessions before they take an item, and end if they cannot: many servers allow
+//! few sessions of one address.
 //! Properties kept: every item is worked on at most once; results come to the caller's thread one at a time; after a
 //! cancellation no item is begun.
 
@@ -10,11 +12,11 @@ use std::thread;
 
 use super::worker::Worker;
 
-/// Works on `items` with all `workers` at once, as far as threads can be started; calls `each` with the result of every
-/// item as it comes. Items that a cancellation left out have no result.
+/// Works on `items` with all `workers` at once, as far as threads can be started and sessions be opened; calls `each` with the
+/// result of every item as it comes. Items that a cancellation left out have no result.
 ///
 /// # Errors
-/// The system's, if it can start no thread at all.
+/// The system's error, if it can start no thread at all.
 pub fn in_parallel<T: Sync, R: Send>(
     workers: Vec<Worker>,
     items: &[T],
@@ -25,9 +27,13 @@ pub fn in_parallel<T: Sync, R: Send>(
     let (results, finished) = mpsc::channel();
     thread::scope(|scope| {
         let mut started = 0;
-        for mut worker in workers {
+        for (place, mut worker) in workers.into_iter().enumerate() {
             let (results, next, work) = (results.clone(), &next, &work);
             let rounds = move || {
+                // The first worker tells the error, if it has the same one.
+                if place > 0 && worker.session().is_err() {
+                    return;
+                }
                 while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
                     if worker.is_cancelled() {
                         return;

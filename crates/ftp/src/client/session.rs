@@ -83,13 +83,13 @@ impl ClientSession {
         })
     }
 
-    /// The server's abilities.
+    /// Returns the server's abilities.
     #[must_use]
     pub fn server(&self) -> &Server {
         &self.server
     }
 
-    /// Destination and login with which it was opened.
+    /// Returns the destination and the login with which it was opened.
     #[must_use]
     pub fn access(&self) -> &Access {
         &self.access
@@ -122,7 +122,7 @@ impl ClientSession {
         if reply.is_completion() { Ok(reply) } else { Err(ClientError::refused(command, &reply)) }
     }
 
-    /// The same for a command that takes the server long: the answer may take as long as a silent transfer.
+    /// As [`Self::ask`], for a command that takes the server long: the answer may take as long as a silent transfer.
     pub(super) fn ask_slowly(&mut self, command: &Command, timeout: Duration) -> Result<Reply, ClientError> {
         let usual = self.control.be_patient(timeout);
         let reply = self.ask(command);
@@ -130,7 +130,7 @@ impl ClientSession {
         reply
     }
 
-    /// The size of a remote file; `None` where the server does not say.
+    /// Returns the size of a remote file; `None` where the server does not say.
     ///
     /// # Errors
     /// When the connection fails.
@@ -139,7 +139,7 @@ impl ClientSession {
         Ok((reply.code == 213).then(|| reply.text().trim().parse().ok()).flatten())
     }
 
-    /// A data connection, opened as `sockets` says; encrypted only after the transfer has been ordered.
+    /// Opens a data connection as `sockets` says. It is encrypted only after the transfer has been ordered.
     pub(super) fn data(&mut self, sockets: &Sockets) -> Result<TcpStream, ClientError> {
         let port = self.passive_port()?;
         let mut peer = self.control.peer()?;
@@ -188,7 +188,7 @@ impl ClientSession {
         }
     }
 
-    /// The next transfer begins at `offset`.
+    /// Makes the next transfer begin at `offset`, in bytes (REST).
     pub(super) fn restart(&mut self, offset: u64) -> Result<(), ClientError> {
         if offset == 0 {
             return Ok(());

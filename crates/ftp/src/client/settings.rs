@@ -50,12 +50,12 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// How data connections are opened.
+    /// Returns the options with which data connections are opened.
     pub(super) fn sockets(&self) -> Sockets {
         Sockets::for_policy(self.policy)
     }
 
-    /// The tuner that sizes the receive window of one transfer.
+    /// Returns the tuner that sizes the receive window of one transfer.
     pub(super) fn tuner(&self, prober: Option<Prober>) -> Tuner {
         let options = BuildOptions { pacing: prober.is_some(), continuous: true, ..BuildOptions::default() };
         Tuner::new(self.policy, options, prober)
@@ -65,7 +65,7 @@ impl Settings {
         Job { bounds: self.bounds(), limit: self.limit, cancel: cancel.clone(), ..Job::default() }
     }
 
-    /// How long the server may keep us waiting, and how slow it may be.
+    /// Returns how long the server may keep this end waiting, and how slow it may be.
     pub(super) fn bounds(&self) -> Bounds {
         let most = self.limit.map_or(Rate::MAX, |limit| limit.scaled(1, 2));
         Bounds { idle: self.idle, deadline: None, lowest: self.lowest.map(|lowest| lowest.min(most)) }

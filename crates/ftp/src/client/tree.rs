@@ -5,7 +5,7 @@
 //! Rules: MLSD where the server has it, else CWD and LIST without a path (which many servers take for a
 //! pattern). Only names of one plain component without control characters are taken; links and devices are not followed;
 //! skipped entries are reported. A file whose name is the temporary name of another file would be overwritten, so it is
-//! skipped, too.
+//! skipped, too. A directory that the server refuses to list keeps nothing else from being listed.
 //! Properties kept: every path in the result stays below its root; depth, entries and the size of a listing are
 //! bounded; no path appears twice.
 
@@ -26,7 +26,7 @@ use super::session::ClientSession;
 use super::worker::Worker;
 use crate::wire::listing::{parse_list_line, parse_mlsx_line};
 use crate::wire::terminal::escape_for_terminal;
-use crate::wire::{Command, Entry, Kind};
+use crate::wire::{Command, Entry, Kind, WireError};
 
 /// Deepest directory: deeper than trees in use, less deep than a Linux path can be.
 const MAX_DEPTH: usize = 64;
@@ -39,6 +39,8 @@ const MAX_PATHS: usize = 512 << 20;
 const MAX_LISTING: usize = 64 << 20;
 /// Skipped entries that are named; further ones are only counted.
 const MAX_SKIPPED_NAMED: usize = 100;
+/// Directories that the server may refuse to list before the whole tree fails.
+const MAX_REFUSED: usize = 1_000;
 /// Bytes of a skipped entry's name that are shown: `PATH_MAX`.
 const MAX_SHOWN: usize = 4_096;
 
@@ -49,7 +51,7 @@ pub struct Item {
     pub remote: PathBuf,
     /// Its path below the root: plain components only.
     pub path: PathBuf,
-    /// Its size, if the listing says.
+    /// Its size in bytes, if the listing gives one.
     pub size: Option<u64>,
 }
 
@@ -62,8 +64,19 @@ pub struct Skipped {
     pub reason: &'static str,
 }
 
+/// A directory that the server refuses to list.
+#[derive(Debug)]
+pub struct Refusal {
+    /// Its path on the server.
+    pub remote: PathBuf,
+    /// Its path below the root.
+    pub path: PathBuf,
+    /// Why.
+    pub error: ClientError,
+}
+
 /// Files and directories below a directory.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub struct Tree {
     /// All files.
     pub files: Vec<Item>,
@@ -71,6 +84,8 @@ pub struct Tree {
     pub clashing: Vec<Item>,
     /// All directories but the root, each before what is in it.
     pub directories: Vec<PathBuf>,
+    /// Those of `directories` that could not be listed: 1,000 at most.
+    pub refused: Vec<Refusal>,
     /// The first skipped entries.
     pub skipped: Vec<Skipped>,
     /// Number of skipped entries.
@@ -92,15 +107,18 @@ impl Tree {
     /// Lists `root` and everything below it; calls `watch` after each directory.
     ///
     /// # Errors
-    /// When a directory cannot be listed, or the tree exceeds the bounds.
+    /// When the root cannot be listed, a connection fails for good, the server refuses to list more than 1,000 directories, or the
+    /// tree exceeds the bounds.
     pub fn list(worker: &mut Worker, root: &Path, mut watch: impl FnMut(&Self)) -> Result<Self, ClientError> {
         let root = worker.with_session(|session| start(session, root))?;
         let mut tree = Self::default();
         let mut pending = VecDeque::from([Pending { remote: root, path: PathBuf::new(), depth: 0 }]);
         let mut dots = true;
         while let Some(directory) = pending.pop_front() {
-            let entries = entries(worker, &directory.remote, &mut dots)?;
-            pending.extend(tree.add(&directory, entries)?);
+            match entries(worker, &directory.remote, &mut dots) {
+                Ok(entries) => pending.extend(tree.add(&directory, entries)?),
+                Err(error) => tree.refuse(directory, error)?,
+            }
             watch(&tree);
         }
         Ok(tree)
@@ -145,7 +163,21 @@ impl Tree {
         Ok(below)
     }
 
-    /// The error that with `directory` the tree has more than `bound`.
+    /// Notes a directory that cannot be listed; returns the error if it concerns more than this directory.
+    fn refuse(&mut self, directory: Pending, error: ClientError) -> Result<(), ClientError> {
+        let is_its_own = match &error {
+            ClientError::Refused { reply, .. } => reply.code / 100 == 5,
+            ClientError::Wire(WireError::ArgumentTooLong { .. }) => true,
+            _ => false,
+        };
+        if directory.depth == 0 || !is_its_own || self.refused.len() == MAX_REFUSED {
+            return Err(error);
+        }
+        self.refused.push(Refusal { remote: directory.remote, path: directory.path, error });
+        Ok(())
+    }
+
+    /// Returns the error that with `directory` the tree has more than `bound`.
     fn exceeds(&self, directory: &Pending, bound: &str) -> ClientError {
         let (files, directories) = (self.files.len(), self.directories.len());
         let what = format!(
@@ -189,7 +221,7 @@ fn plain_name(entry: &Entry) -> Option<&OsStr> {
     entry.file_name().filter(|name| !name.as_bytes().iter().any(u8::is_ascii_control))
 }
 
-/// The root's path: unchanged with MLSD, absolute where listing needs CWD.
+/// Returns the root's path: unchanged with MLSD, absolute where listing needs CWD.
 fn start(session: &mut ClientSession, root: &Path) -> Result<PathBuf, ClientError> {
     if has_mlsd(session) || root.is_absolute() {
         return Ok(root.to_owned());
@@ -201,7 +233,7 @@ fn has_mlsd(session: &ClientSession) -> bool {
     has_mlst(session) || session.server().features.has("MLSD")
 }
 
-/// The entries of a directory; `dots`: whether to try `LIST -a`.
+/// Returns the entries of a directory; `dots`: whether to try `LIST -a`.
 fn entries(worker: &mut Worker, directory: &Path, dots: &mut bool) -> Result<Vec<Entry>, ClientError> {
     let bounds = worker.settings().bounds();
     if *dots && let Some(entries) = worker.with_session(|session| all(session, directory, bounds))? {
@@ -215,8 +247,8 @@ fn entries(worker: &mut Worker, directory: &Path, dots: &mut bool) -> Result<Vec
     Ok(entries)
 }
 
-/// The entries of a directory, including those that begin with a dot, which some servers hide (vsftpd). `None` if the
-/// server takes `-a` for a name: it refuses, lists nothing, or lists a file of that name.
+/// Returns the entries of a directory, including those that begin with a dot, which some servers hide (vsftpd). `None`
+/// if the server takes `-a` for a name: it refuses, lists nothing, or lists a file of that name.
 fn all(
     session: &mut ClientSession,
     directory: &Path,
@@ -248,7 +280,7 @@ fn list(
     Ok(parsed(&text, |line| parse_list_line(line, now)))
 }
 
-/// The entries of a listing, at most one more than a tree may have.
+/// Returns the entries of a listing, at most one more than a tree may have.
 fn parsed(text: &[u8], parse: impl FnMut(&[u8]) -> Option<Entry>) -> Vec<Entry> {
     lines(text).filter_map(parse).take(MAX_ENTRIES + 1).collect()
 }
@@ -279,6 +311,7 @@ fn fetch(
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::error::Answer;
     use super::*;
 
     fn add(entries: Vec<Entry>) -> Tree {
@@ -329,6 +362,25 @@ mod tests {
         assert!(error.contains("more than 512 MiB of paths: 0 files"), "{error}");
         let long = Entry::new("x/".repeat(MAX_SHOWN), Kind::File);
         assert_eq!(add(vec![long]).skipped[0].name.len(), MAX_SHOWN);
+    }
+
+    #[test]
+    fn only_refusals_of_one_directory_below_the_root_are_passed_over_and_their_number_is_bounded() {
+        let mut tree = Tree::default();
+        let below = |depth| Pending { remote: "pub/d".into(), path: "d".into(), depth };
+        let refused = |code| {
+            let reply = Answer { code, text: "no".to_owned() };
+            ClientError::Refused { command: "CWD pub/d".to_owned(), reply }
+        };
+        tree.refuse(below(0), refused(550)).unwrap_err();
+        tree.refuse(below(1), refused(450)).unwrap_err();
+        tree.refuse(below(1), ClientError::Interrupted).unwrap_err();
+        tree.refuse(below(1), WireError::ArgumentTooLong { what: "CWD" }.into()).unwrap();
+        for _ in 1..MAX_REFUSED {
+            tree.refuse(below(1), refused(550)).unwrap();
+        }
+        tree.refuse(below(1), refused(550)).unwrap_err();
+        assert_eq!(tree.refused.len(), MAX_REFUSED);
     }
 
     #[test]

@@ -63,7 +63,8 @@ pub(super) fn upload(
     Ok(Outcome { report: Some(sent.moved.report), notes: sent.notes, checksum, ..outcome })
 }
 
-/// The outcome if the final name already has the file, as far as size and end tell, and the sum with `checksum`.
+/// Returns the outcome if the final name already has the file, as far as size and end tell, and with `checksum` the sum;
+/// else `None`.
 pub(super) fn is_there(
     session: &mut ClientSession,
     file: &File,
@@ -81,7 +82,7 @@ pub(super) fn is_there(
     }
 }
 
-/// How many bytes of the file the server has, verified by their last part.
+/// Returns how many bytes of the file the server has, verified by their last part.
 fn there(
     session: &mut ClientSession,
     file: &File,
@@ -174,7 +175,7 @@ fn rename(session: &mut ClientSession, from: &Path, to: &Path) -> Result<(), Cli
     if reply.is_completion() { Ok(()) } else { Err(refused(&reply)) }
 }
 
-/// The temporary name in the same directory.
+/// Returns the temporary name in the same directory.
 pub(super) fn beside(remote: &Path) -> PathBuf {
     match remote.file_name() {
         Some(name) => remote.with_file_name(temporary_name(name)),

@@ -35,7 +35,7 @@ pub enum Scheme {
 }
 
 impl Scheme {
-    /// The port without one in the address: 21, and 990 for TLS from the first byte.
+    /// Returns the port without one in the address: 21, and 990 for TLS from the first byte.
     #[must_use]
     pub const fn default_port(self) -> u16 {
         match self {
@@ -149,7 +149,7 @@ fn read_user(text: &str) -> Result<String, UrlError> {
     if user.is_empty() { Err(UrlError::User) } else { Ok(user) }
 }
 
-/// `host`, `host:port`, `[v6]`, `[v6]:port`.
+/// Splits `host`, `host:port`, `[v6]` or `[v6]:port` into host and port.
 fn split_port(text: &str) -> Result<(&str, Option<&str>), UrlError> {
     let wrong = || UrlError::Host(text.escape_default().to_string());
     if text.starts_with('[') {
@@ -210,7 +210,7 @@ fn decode(text: &str) -> Result<Vec<u8>, UrlError> {
 }
 
 impl Url {
-    /// The last component of the path: the file's name; `None` for `/`, `..` and the login directory.
+    /// Returns the last component of the path: the file's name; `None` for `/`, `..` and the login directory.
     #[must_use]
     pub fn file_name(&self) -> Option<&OsStr> {
         self.path.file_name()

@@ -64,7 +64,7 @@ pub(super) fn compare_sum(
     agreed(ours, theirs)
 }
 
-/// The strongest sum that both ends know.
+/// Returns the strongest sum that both ends know.
 ///
 /// # Errors
 /// [`ClientError::NoChecksum`] where the server has none.
@@ -83,8 +83,8 @@ fn agreed(ours: Digest, theirs: Digest) -> Result<Checked, ClientError> {
     })
 }
 
-/// The outcome for a file of `size` bytes that is at both ends, as far as its end tells; `None` if with `checksum` the sums
-/// differ.
+/// Returns the outcome for a file of `size` bytes that is at both ends, as far as its end tells; `None` if with
+/// `checksum` the sums differ.
 ///
 /// # Errors
 /// As [`compare`].
@@ -130,7 +130,7 @@ pub(super) fn beginning(
     Ok(ours == theirs)
 }
 
-/// The server's sum of `remote`, by the strongest algorithm that both ends know.
+/// Returns the server's sum of `remote`, by the strongest algorithm that both ends know.
 fn ask(session: &mut ClientSession, remote: &Path) -> Result<Digest, ClientError> {
     let question = Question::best(&session.server().features).ok_or(ClientError::NoChecksum)?;
     if let Some(preparation) = question.preparation() {
@@ -142,7 +142,7 @@ fn ask(session: &mut ClientSession, remote: &Path) -> Result<Digest, ClientError
     question.answer(&reply).ok_or_else(|| ClientError::refused(&command, &reply))
 }
 
-/// The sum of the first `len` bytes, or of all there are.
+/// Returns the sum of the first `len` bytes, or of all there are.
 fn sum(mut file: &File, kind: HashKind, len: u64) -> io::Result<Digest> {
     file.seek(SeekFrom::Start(0))?;
     let mut rest = file.take(len);

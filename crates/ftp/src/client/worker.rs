@@ -38,7 +38,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// A worker without a session yet.
+    /// Makes a worker without a session yet.
     #[must_use]
     pub fn new(access: &Access, settings: &Settings) -> Self {
         Self { access: access.clone(), settings: settings.clone(), session: None }
@@ -51,7 +51,7 @@ impl Worker {
         self
     }
 
-    /// The session, opened if there is no usable one.
+    /// Returns the session; opens one if there is no usable one.
     ///
     /// # Errors
     /// As [`ClientSession::open`].
@@ -65,7 +65,7 @@ impl Worker {
         }
     }
 
-    /// How files are moved.
+    /// Returns the settings of transfers.
     pub(super) fn settings(&self) -> &Settings {
         &self.settings
     }
@@ -75,7 +75,7 @@ impl Worker {
         self.access.cancel.is_cancelled()
     }
 
-    /// The server's abilities, if a session has been opened.
+    /// Returns the server's abilities, if a session has been opened.
     #[must_use]
     pub fn server(&self) -> Option<&Server> {
         self.session.as_ref().map(ClientSession::server)
@@ -84,7 +84,7 @@ impl Worker {
     /// Gets `remote`; it appears as `target` when all of it is there.
     ///
     /// # Errors
-    /// The last attempt's.
+    /// The error of the last attempt.
     pub fn get(
         &mut self,
         remote: &Path,
@@ -122,7 +122,7 @@ impl Worker {
     /// failure before the first byte is tried again.
     ///
     /// # Errors
-    /// The last attempt's.
+    /// The error of the last attempt.
     pub fn get_into(
         &mut self,
         remote: &Path,
@@ -142,8 +142,8 @@ impl Worker {
         })
     }
 
-    /// Those of `paths` on the server that are the temporary names of others of them: uploads of the others would replace
-    /// them.
+    /// Returns those of `paths` on the server that are the temporary names of others of them: uploads of the others
+    /// would replace them.
     ///
     /// # Errors
     /// When the connection fails.
@@ -187,7 +187,7 @@ impl Worker {
     /// Puts `file`; it appears as `remote`.
     ///
     /// # Errors
-    /// The last attempt's.
+    /// The error of the last attempt.
     pub fn put(
         &mut self,
         file: &File,
@@ -211,7 +211,7 @@ impl Worker {
     /// Runs `work` with a session, and again after a transient failure; for listings and the like.
     ///
     /// # Errors
-    /// The last attempt's.
+    /// The error of the last attempt.
     pub fn with_session<T>(
         &mut self,
         mut work: impl FnMut(&mut ClientSession) -> Result<T, ClientError>,

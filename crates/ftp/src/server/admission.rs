@@ -19,19 +19,19 @@ pub struct Admission {
 
 /// Changes users and encryption, from any thread; clones share the state.
 #[derive(Clone, Debug)]
-pub struct Door(Arc<Mutex<Arc<Admission>>>);
+pub struct AdmissionHandle(Arc<Mutex<Arc<Admission>>>);
 
-impl Door {
+impl AdmissionHandle {
     pub(super) fn new(admission: Admission) -> Self {
         Self(Arc::new(Mutex::new(Arc::new(admission))))
     }
 
     /// Replaces users and encryption from now on.
-    pub fn admit(&self, admission: Admission) {
+    pub fn replace(&self, admission: Admission) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(admission);
     }
 
-    /// Users and encryption now.
+    /// Returns the present users and encryption.
     #[must_use]
     pub fn now(&self) -> Arc<Admission> {
         // No thread panics while it holds the lock.

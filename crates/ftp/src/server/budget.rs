@@ -31,15 +31,16 @@ const ENDLESS: Bytes = Bytes(1 << 60);
 /// Most memory that the receive buffers of uploads may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReceiveCaps {
-    /// The buffers of one user name together.
+    /// Bound for the buffers of one user name together.
     pub user: Bytes,
-    /// All together.
+    /// Bound for all buffers together.
     pub host: Bytes,
 }
 
 impl Default for ReceiveCaps {
-    /// Suffices for as many transfers as [`super::BufferCaps`]: a window of 16 MiB takes at least twice as much memory. With the
-    /// kernel's usual maximum of 6 MiB, about twenty uploads of a user, and eighty in all, stay unbounded.
+    /// Returns bounds for as many transfers as [`super::BufferCaps`] has: a window of 16 MiB takes at least twice as
+    /// much memory. With the kernel's usual maximum of 6 MiB, about twenty uploads of a user, and eighty in all, stay
+    /// unbounded.
     fn default() -> Self {
         Self { user: Bytes(128 << 20), host: Bytes(512 << 20) }
     }
@@ -78,7 +79,7 @@ pub(super) struct BudgetGrant {
 }
 
 impl Budget {
-    /// A budget with these bounds for each user name, and for all together.
+    /// Makes a budget with these bounds for each user name, and for all together.
     pub(super) fn new(user: Bytes, host: Bytes) -> Self {
         Self { user: user.min(ENDLESS), host: host.min(ENDLESS), held: Arc::default() }
     }

@@ -68,10 +68,10 @@ pub struct DataConfig {
 pub struct TlsConfig {
     /// Certificate and key.
     pub server: ServerTls,
-    /// Logins and transfers require TLS.
+    /// Whether logins and transfers require TLS.
     pub required: bool,
-    /// A data connection must continue the control connection's TLS session: a peer with another session, even from the
-    /// client's own address, is not the client.
+    /// Whether a data connection must continue the control connection's TLS session: a peer with another session, even from
+    /// the client's own address, is not the client.
     pub require_reuse: bool,
 }
 
@@ -103,7 +103,7 @@ impl Default for TuningConfig {
 }
 
 impl TuningConfig {
-    /// Largest buffer or window of one connection.
+    /// Returns the largest buffer or window of one connection.
     #[must_use]
     pub fn largest(&self) -> Bytes {
         self.buffers.connection
@@ -113,16 +113,16 @@ impl TuningConfig {
 /// Numbers that clients cannot exceed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Sessions at once.
+    /// Most sessions at once.
     pub sessions: usize,
-    /// Most of these from one IPv4 address or one IPv6 network of 64 bits.
+    /// Most sessions at once from one IPv4 address or one IPv6 network of 64 bits.
     pub sessions_per_address: usize,
-    /// Wrong passwords in one session, after which it ends.
+    /// Number of wrong passwords after which a session ends.
     pub passwords: u32,
-    /// Bad commands before login, after which it ends: an HTTP client, or an attacker's experiments
+    /// Number of bad commands before login after which a session ends: an HTTP client, or an attacker's experiments
     /// (ALPACA, CVE-2021-3618; vsftpd 3.0.4 has the same number).
     pub bad_commands: u32,
-    /// HASH commands computed at once, each of which takes a processor; at most one for each user at each address.
+    /// Most HASH commands computed at once, each of which takes a processor; at most one for each user at each address.
     /// Others wait for their turn.
     pub hashes: usize,
     /// Memory for the names of directories that are being listed, of all listings together; a quarter of it for those
@@ -147,19 +147,19 @@ impl Default for Limits {
 /// How long clients may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Times {
-    /// From the connection to the end of the login.
+    /// Longest time from the connection to the end of the login.
     pub login: Duration,
-    /// Without a command and without a transfer (RFC 959 leaves it open; servers have five to fifteen minutes).
+    /// Longest time without a command and without a transfer (RFC 959 leaves it open; servers have five to fifteen minutes).
     pub idle: Duration,
-    /// For a data connection to be made.
+    /// Longest time until a data connection is made.
     pub connect: Duration,
-    /// For a transfer, without a byte.
+    /// Longest time without a byte in a transfer.
     pub stall: Duration,
-    /// For a reply to be taken, and for a TLS handshake.
+    /// Longest time for a client to take a reply, and for a TLS handshake.
     pub answer: Duration,
     /// Delay after the first wrong password; it doubles up to sixteenfold.
     pub wrong_password: Duration,
-    /// For transfers to end when the server stops.
+    /// Time that transfers have to end when the server stops.
     pub grace: Duration,
     /// Wait after an upload in clear text whose length the client did not announce: if the control connection ends
     /// meanwhile, the client was killed, and the upload is incomplete. Each such upload is delayed by this time (or a
@@ -191,7 +191,7 @@ pub enum ServeError {
     Directory {
         /// The directory.
         directory: PathBuf,
-        /// The system's answer.
+        /// The system's error.
         source: std::io::Error,
     },
     /// The address is taken, not ours, or needs a privilege.
@@ -199,7 +199,7 @@ pub enum ServeError {
     Listen {
         /// The address.
         address: SocketAddr,
-        /// The system's answer.
+        /// The system's error.
         source: std::io::Error,
     },
     /// The system has no descriptors or threads left.

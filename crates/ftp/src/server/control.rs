@@ -151,12 +151,12 @@ impl Control {
         Ok(())
     }
 
-    /// A handle for waits that should end when the connection is shut down.
+    /// Returns a handle for waits that should end when the connection is shut down.
     pub(super) fn as_fd(&self) -> io::Result<BorrowedFd<'_>> {
         self.stream.as_ref().map(AsFd::as_fd).ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 
-    /// A watch by which another thread sees whether the client is still connected.
+    /// Returns a watch by which another thread sees whether the client is still connected.
     pub(super) fn presence(&self) -> io::Result<Presence> {
         let stream = self.stream.as_ref().ok_or(io::ErrorKind::NotConnected)?;
         Presence::of(stream.tcp())
@@ -165,6 +165,11 @@ impl Control {
     /// Stops reading: the client has hung up while work is still to be done.
     pub(super) fn outlive(&mut self) {
         self.outlived = true;
+    }
+
+    /// Whether the client has hung up ([`Control::outlive`]).
+    pub(super) fn is_outlived(&self) -> bool {
+        self.outlived
     }
 
     /// Ends the connection politely.
@@ -176,7 +181,7 @@ impl Control {
     }
 }
 
-/// An IPv4 address as one, also of a socket for both protocols; an IPv6 address with its scope.
+/// Returns an IPv4-mapped address as IPv4; any other address as it is, an IPv6 address with its scope.
 pub(super) fn canonical(address: SocketAddr) -> SocketAddr {
     match address.ip().to_canonical() {
         IpAddr::V4(v4) => SocketAddr::from((v4, address.port())),
@@ -184,7 +189,7 @@ pub(super) fn canonical(address: SocketAddr) -> SocketAddr {
     }
 }
 
-/// The same address with another port.
+/// Returns the same address with another port.
 pub(super) fn with_port(mut address: SocketAddr, port: u16) -> SocketAddr {
     address.set_port(port);
     address

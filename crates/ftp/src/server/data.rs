@@ -38,9 +38,11 @@ pub(super) enum DataError {
     Socket(#[from] MoveError),
 }
 
-/// Whether the server may connect to `target` for a client at `peer`.
-pub(super) fn is_fit(target: SocketAddr, peer: IpAddr) -> bool {
-    target.ip().to_canonical() == peer.to_canonical() && target.port() >= FIRST_FREE_PORT
+/// Returns where to connect for a client at `peer` that names `target`; `None`: the server must not. The address is
+/// that of `peer`: of a link-local one, only the control connection knows the interface.
+pub(super) fn own_port(target: SocketAddr, peer: SocketAddr) -> Option<SocketAddr> {
+    let is_own = target.ip().to_canonical() == peer.ip().to_canonical();
+    (is_own && target.port() >= FIRST_FREE_PORT).then(|| with_port(peer, target.port()))
 }
 
 /// Waits at the address of `local`, on one of `ports` or any.
@@ -68,7 +70,7 @@ pub(super) fn is_taken(listened: &Result<TcpListener, MoveError>) -> bool {
     matches!(listened, Err(MoveError::Connect { source, .. }) if source.kind() == io::ErrorKind::AddrInUse)
 }
 
-/// An unpredictable port.
+/// Returns an unpredictable port.
 fn random_of(ports: &RangeInclusive<u16>) -> u16 {
     let count = u64::from(ports.end() - ports.start()) + 1;
     // Without random numbers the port is predictable; an attacker still needs the client's address.
@@ -77,7 +79,7 @@ fn random_of(ports: &RangeInclusive<u16>) -> u16 {
 }
 
 impl Way {
-    /// The connection, with `peer` at its other end, within `timeout`.
+    /// Makes the connection, with `peer` at its other end, within `timeout`.
     pub(super) fn open(
         self,
         sockets: &Sockets,
@@ -102,15 +104,21 @@ impl Way {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::Ipv4Addr;
+    use std::net::{Ipv4Addr, SocketAddrV6};
 
     const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
     #[test]
     fn the_server_connects_to_the_client_only_and_to_no_service() {
-        let fit = |target: &str| is_fit(target.parse().unwrap(), HERE);
+        let fit = |target: &str| own_port(target.parse().unwrap(), SocketAddr::new(HERE, 5_000)).is_some();
         assert!(fit("127.0.0.1:1024") && fit("[::ffff:127.0.0.1]:40000"));
         assert!(!fit("127.0.0.2:40000") && !fit("127.0.0.1:1023") && !fit("127.0.0.1:25"));
+    }
+
+    #[test]
+    fn the_interface_of_a_link_local_client_is_kept() {
+        let client = |port| SocketAddr::from(SocketAddrV6::new("fe80::1".parse().unwrap(), port, 0, 3));
+        assert_eq!(own_port("[fe80::1]:40000".parse().unwrap(), client(5_000)), Some(client(40_000)));
     }
 
     #[test]

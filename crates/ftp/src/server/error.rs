@@ -52,7 +52,7 @@ pub(super) enum StoreError {
 }
 
 impl StoreError {
-    /// The reply code that RFC 959 and RFC 3659 have for it.
+    /// Returns the reply code that RFC 959 and RFC 3659 have for it.
     #[must_use]
     pub(super) const fn code(&self) -> u16 {
         match self {
@@ -87,7 +87,7 @@ impl From<io::Error> for StoreError {
     }
 }
 
-/// For those that `io::ErrorKind` has no stable name for.
+/// Whether `error` is `errno`; for errors for which `io::ErrorKind` has no stable name.
 fn is(error: &io::Error, errno: Errno) -> bool {
     error.raw_os_error() == Some(errno as i32)
 }

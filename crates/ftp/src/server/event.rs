@@ -11,64 +11,64 @@ use bufwise_mover::Report;
 use bufwise_policy::PolicyKind;
 use bufwise_units::Bytes;
 
-/// Called with each event, on the thread on which it happens; should not block for long.
+/// A function that is called with each event, on the thread on which it happens; it should not block for long.
 pub type Observer = dyn Fn(&Event) + Send + Sync;
 
-/// Something that happened.
+/// An event of the server, for its log.
 #[derive(Clone, Debug)]
 pub enum Event {
     /// A connection was turned away.
     Refused {
         /// The client's address.
         peer: SocketAddr,
-        /// Why.
+        /// The reason, for people.
         reason: &'static str,
     },
     /// A user has logged in.
     LoggedIn {
-        /// From where.
+        /// The client's address.
         peer: SocketAddr,
-        /// As whom.
+        /// The user's name.
         user: String,
-        /// Whether with a password. Anybody can log in without one, at any rate.
+        /// Whether the user gave a password. Logins without one may come from anybody, and as often as a client likes.
         is_known: bool,
         /// Whether the control connection is encrypted.
         tls: bool,
     },
-    /// A password was wrong, or the name unknown.
+    /// A login failed: the password was wrong, or the name unknown.
     LoginFailed {
-        /// From where.
+        /// The client's address.
         peer: SocketAddr,
         /// The name that was given, escaped and cut.
         name: String,
     },
-    /// A file was transferred, or was not.
+    /// A transfer of a file ended, successfully or not.
     Transfer(Box<Transfer>),
     /// A file or directory was changed.
     Changed {
-        /// From where.
+        /// The client's address.
         peer: SocketAddr,
-        /// By whom.
+        /// The user's name.
         user: String,
-        /// Whether that user had logged in with a password. Anybody else changes files at any rate.
+        /// Whether that user had logged in with a password. Other users may change files as often as they like.
         is_known: bool,
-        /// How: `removed`, `renamed` and so on.
+        /// The change: `removed`, `renamed` and so on.
         what: &'static str,
-        /// Which, escaped.
+        /// Path of the file or directory, escaped.
         path: String,
     },
     /// A session ended for a reason that the client did not ask for.
     Ended {
-        /// From where.
+        /// The client's address.
         peer: SocketAddr,
-        /// Whether it had logged in with a password. Anybody can cause the others' ends, at any rate.
+        /// Whether it had logged in with a password. Any client can cause ends of other sessions, as often as it likes.
         is_known: bool,
-        /// Why.
+        /// The reason, for people.
         reason: String,
     },
-    /// Something of the server's own failed.
+    /// An operation of the server itself failed.
     Trouble {
-        /// The trouble, for people.
+        /// The failure, for people.
         what: String,
     },
 }
@@ -104,14 +104,14 @@ impl fmt::Display for Event {
 /// Which way a file went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// To the client.
+    /// The server sent the file to the client.
     Sent,
-    /// From the client.
+    /// The server received the file from the client.
     Received,
 }
 
 impl Direction {
-    /// `sent` or `received`.
+    /// Returns `sent` or `received`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -128,7 +128,7 @@ pub struct Transfer {
     pub peer: IpAddr,
     /// The user's name.
     pub user: String,
-    /// Whether that user had logged in with a password. Anybody else transfers files at any rate.
+    /// Whether that user had logged in with a password. Other users may transfer files as often as they like.
     pub is_known: bool,
     /// Which way the file went.
     pub direction: Direction,

@@ -35,7 +35,7 @@ const NAMES: usize = 16;
 /// The delay doubles with every failure, at most this many times.
 const DOUBLINGS: u32 = 4;
 
-/// The origin to which a limit applies.
+/// Returns the origin to which a limit applies.
 #[must_use]
 pub(super) fn origin(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
@@ -100,8 +100,8 @@ impl Slots {
         Self { most, most_per_origin, taken: Arc::default() }
     }
 
-    /// A place for `peer`, and the peer whose session was ended to make room. `hang_up` must end the new session at once; it is
-    /// called only while the new session is dispensable.
+    /// Returns a place for `peer`, and the peer whose session was ended to make room. `hang_up` must end the new
+    /// session at once; it is called only while the new session is dispensable.
     pub(super) fn take(
         &self,
         peer: SocketAddr,
@@ -146,7 +146,7 @@ impl Slots {
 }
 
 impl Taken {
-    /// The session, of those that are `fit`, which makes room for one from `newcomer`.
+    /// Returns the session, of those that are `fit`, which makes room for one from `newcomer`.
     fn dispensable(&self, newcomer: IpAddr, fit: impl Fn(&Holder) -> bool) -> Option<u64> {
         let fit = &fit;
         let dispensable =
@@ -172,27 +172,28 @@ impl Holder {
 }
 
 impl Slot {
-    /// The session has logged in with a password: it keeps its place until [`Slot::release`].
+    /// Notes that the session has logged in with a password: it keeps its place until [`Slot::release`].
     pub(super) fn keep(&self) {
         self.change(|holder| holder.has_password = true);
     }
 
-    /// The session's login has ended: it is a stranger again.
+    /// Notes that the session's login has ended: it is a stranger again.
     pub(super) fn release(&self) {
         self.change(|holder| holder.has_password = false);
     }
 
-    /// The session waits for a data connection on a port, which `give_up` closes; `None`: it waits no longer.
+    /// Notes that the session waits for a data connection on a port, which `give_up` closes; `None`: it waits no
+    /// longer.
     pub(super) fn wait_on_port(&self, give_up: Option<Box<dyn FnOnce() + Send>>) {
         self.change(|holder| holder.give_up_port = give_up);
     }
 
-    /// A transfer of the session runs: it has its place until [`Slot::end_transfer`], also as a guest.
+    /// Notes that a transfer of the session runs: it has its place until [`Slot::end_transfer`], also as a guest.
     pub(super) fn begin_transfer(&self) {
         self.change(|holder| holder.transfers = true);
     }
 
-    /// The session's transfer has ended.
+    /// Notes that the session's transfer has ended.
     pub(super) fn end_transfer(&self) {
         self.change(|holder| holder.transfers = false);
     }
@@ -235,8 +236,8 @@ impl Attempts {
         Self { delay, names: RandomState::new(), lines: Mutex::default() }
     }
 
-    /// When an attempt at `name` that comes `now` may be checked; `None`: not before `latest`. Later attempts queue
-    /// behind it.
+    /// Returns when an attempt at `name` that comes `now` may be checked; `None`: not before `latest`. Later attempts
+    /// queue behind it.
     pub(super) fn admit(
         &self,
         address: IpAddr,
@@ -291,19 +292,19 @@ pub(super) struct Ledger {
     held: Arc<Mutex<Held>>,
 }
 
-/// Most that peers may request.
+/// Most bytes of buffers that peers may request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BufferCaps {
-    /// One connection.
+    /// Bound for one connection.
     pub connection: Bytes,
-    /// All connections of one user name.
+    /// Bound for all connections of one user name together.
     pub user: Bytes,
-    /// All connections.
+    /// Bound for all connections together.
     pub host: Bytes,
 }
 
 impl Default for BufferCaps {
-    /// 16 MiB fill 1 Gbit/s over 130 ms; the sums suffice for four and sixteen such transfers.
+    /// Returns 16 MiB, which fill 1 Gbit/s over 130 ms, and sums for four and sixteen such transfers.
     fn default() -> Self {
         Self { connection: Bytes(16 << 20), user: Bytes(64 << 20), host: Bytes(256 << 20) }
     }
@@ -328,7 +329,7 @@ impl Ledger {
         Self { caps, held: Arc::default() }
     }
 
-    /// An empty grant for a connection, or a listing, of `user`.
+    /// Returns an empty grant for a connection, or a listing, of `user`.
     pub(super) fn open(&self, user: &str) -> Grant {
         Grant { user: user.to_owned(), bytes: 0, ledger: self.clone() }
     }

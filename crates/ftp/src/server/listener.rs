@@ -16,7 +16,7 @@ use bufwise_units::Bytes;
 use nix::poll::PollFlags;
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::admission::{Admission, Door};
+use super::admission::{Admission, AdmissionHandle};
 use super::budget::Budget;
 use super::config::{Config, ServeError};
 use super::control::{Control, canonical};
@@ -70,14 +70,14 @@ impl Server {
             stop: Stop(Arc::new(Bell::new()?)),
             slots: Slots::new(limits.sessions, limits.sessions_per_address),
             config: Rules { data, tuning, limits, times },
-            door: Door::new(Admission { users, tls }),
+            admission: AdmissionHandle::new(Admission { users, tls }),
             store,
             observer,
         };
         Ok(Self { listener, address, shared: Arc::new(shared) })
     }
 
-    /// The address at which it listens.
+    /// Returns the address at which it listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -89,16 +89,16 @@ impl Server {
         self.shared.stop.clone()
     }
 
-    /// Changes who is let in while [`Server::run`] runs.
+    /// Returns the handle that changes users and encryption while [`Server::run`] runs.
     #[must_use]
-    pub fn door(&self) -> Door {
-        self.shared.door.clone()
+    pub fn admission(&self) -> AdmissionHandle {
+        self.shared.admission.clone()
     }
 
     /// Serves until told to stop, and then until all sessions have ended or their time is over.
     ///
     /// # Errors
-    /// The system's, when waiting for connections is not possible any more.
+    /// The system's error, when waiting for connections is not possible any more.
     pub fn run(self) -> io::Result<()> {
         let mut trim_at: Option<Instant> = None;
         loop {
@@ -198,7 +198,7 @@ impl Server {
     }
 }
 
-/// The parts of this memory for one listing, and for the listings of one party.
+/// Returns the parts of this memory for one listing, and for the listings of one party.
 fn names_caps(host: Bytes) -> BufferCaps {
     let quarter = host.scaled(1, 4);
     BufferCaps { connection: quarter, user: quarter, host }

@@ -44,7 +44,7 @@ impl Listing {
         Self { entries, form, rights, prefix, now: SystemTime::now(), line: Vec::new(), at: 0 }
     }
 
-    /// The next line; `None` at the end.
+    /// Returns the next line; `None` at the end.
     fn next_line(&mut self) -> Option<Vec<u8>> {
         loop {
             let (name, status) = self.entries.next()?;
@@ -77,7 +77,7 @@ impl Read for Listing {
     }
 }
 
-/// One line with its end; `None` if the name has a line break.
+/// Returns one line with its end; `None` if the name has a line break.
 pub(super) fn line(entry: &Entry, form: Form, now: SystemTime) -> Option<Vec<u8>> {
     let mut line = match form {
         Form::Long => encode_ls(entry, now).ok()?,
@@ -93,7 +93,7 @@ pub(super) fn line(entry: &Entry, form: Form, now: SystemTime) -> Option<Vec<u8>
     Some(line)
 }
 
-/// The entry of `name` in a listing.
+/// Returns the entry of `name` in a listing.
 pub(super) fn entry(name: impl Into<PathBuf>, status: &Status, rights: Rights) -> Entry {
     // RFC 3659, section 7.5.5. File: r read; a append, d delete, f rename, w write. Directory: e enter, l list; c
     // create files, d delete, f rename, m make directories, p delete files in it.
@@ -139,7 +139,7 @@ pub(super) fn fits(pattern: &[u8], name: &[u8]) -> bool {
     pattern[p..].iter().all(|byte| *byte == b'*')
 }
 
-/// The directory and the pattern, of a path whose last component has a wildcard.
+/// Returns the directory and the pattern, of a path whose last component has a wildcard.
 pub(super) fn pattern_of(path: &VirtualPath) -> Option<(VirtualPath, Vec<u8>)> {
     use std::os::unix::ffi::OsStrExt;
     let name = path.name()?.as_bytes();

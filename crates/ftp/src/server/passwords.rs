@@ -28,7 +28,7 @@ const MAPPED_BLOCKS: usize = (33 << 20) / Block::SIZE;
 /// Too many logins wait for their passwords to be checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("too many passwords wait to be checked")]
-pub struct Crowded;
+pub struct TooManyLogins;
 
 /// Checks passwords, few at a time.
 pub(super) struct Checker {
@@ -50,17 +50,17 @@ impl Checker {
     }
 
     /// Whether `hash` belongs to `password`; waits for its turn until `latest`.
-    pub(super) fn verify(&self, password: &[u8], hash: &str, latest: Instant) -> Result<bool, Crowded> {
+    pub(super) fn verify(&self, password: &[u8], hash: &str, latest: Instant) -> Result<bool, TooManyLogins> {
         let mut memory = self.enter(latest)?;
         let right = is_right(password, hash, &mut memory).unwrap_or(false);
         self.leave(memory);
         Ok(right)
     }
 
-    fn enter(&self, latest: Instant) -> Result<Vec<Block>, Crowded> {
+    fn enter(&self, latest: Instant) -> Result<Vec<Block>, TooManyLogins> {
         let mut state = locked(&self.state);
         if state.waiting >= MAX_WAITING {
-            return Err(Crowded);
+            return Err(TooManyLogins);
         }
         state.waiting += 1;
         let wait = latest.saturating_duration_since(Instant::now());
@@ -70,7 +70,7 @@ impl Checker {
             .unwrap_or_else(PoisonError::into_inner);
         state.waiting -= 1;
         if waited.timed_out() {
-            return Err(Crowded);
+            return Err(TooManyLogins);
         }
         state.working += 1;
         Ok(state.spare.pop().unwrap_or_default())
@@ -87,7 +87,7 @@ impl Checker {
     }
 }
 
-/// `None` for a hash that cannot be computed.
+/// Whether `password` has this hash; `None` for a hash that cannot be computed.
 fn is_right(password: &[u8], hash: &str, memory: &mut Vec<Block>) -> Option<bool> {
     let hash = PasswordHash::new(hash).ok()?;
     let (salt, expected) = (hash.salt.as_ref()?, hash.hash.as_ref()?);
@@ -136,7 +136,7 @@ mod tests {
         let checker = Checker::new();
         let now = Instant::now();
         let turns: Vec<Vec<Block>> = (0..CONCURRENT).map(|_| checker.enter(now).unwrap()).collect();
-        assert_eq!(checker.verify(b"secret", "", now + Duration::from_millis(1)), Err(Crowded));
+        assert_eq!(checker.verify(b"secret", "", now + Duration::from_millis(1)), Err(TooManyLogins));
         turns.into_iter().for_each(|turn| checker.leave(turn));
         assert_eq!(checker.verify(b"secret", &hash(8, 1, 1), now), Ok(true), "no wait");
         let state = locked(&checker.state);
@@ -147,7 +147,7 @@ mod tests {
     fn the_queue_has_an_end() {
         let checker = Checker::new();
         locked(&checker.state).waiting = MAX_WAITING;
-        assert_eq!(checker.verify(b"secret", "", Instant::now()), Err(Crowded));
+        assert_eq!(checker.verify(b"secret", "", Instant::now()), Err(TooManyLogins));
     }
 }
 

@@ -25,13 +25,13 @@ const PARTIAL_SUFFIX: &str = ".bufwise-upload";
 pub(super) struct VirtualPath(Vec<OsString>);
 
 impl VirtualPath {
-    /// The served directory itself.
+    /// Returns the served directory itself.
     #[must_use]
     pub(super) fn top() -> Self {
         Self::default()
     }
 
-    /// `path` resolved from here; an absolute path begins at the top, and `..` does not go above it.
+    /// Resolves `path` from here. An absolute path begins at the top, and `..` does not go above it.
     ///
     /// # Errors
     /// [`StoreError::Name`] for a path that is too long, [`StoreError::Reserved`] for the name of an
@@ -56,25 +56,25 @@ impl VirtualPath {
         Ok(Self(components))
     }
 
-    /// The parent directory; the top is its own parent.
+    /// Returns the parent directory; the top is its own parent.
     #[must_use]
     pub(super) fn parent(&self) -> Self {
         Self(self.0.split_last().map(|(_, above)| above.to_vec()).unwrap_or_default())
     }
 
-    /// The last component; `None` at the top.
+    /// Returns the last component; `None` at the top.
     #[must_use]
     pub(super) fn name(&self) -> Option<&OsStr> {
         self.0.last().map(OsString::as_os_str)
     }
 
-    /// The path relative to the served directory: never empty, never absolute.
+    /// Returns the path relative to the served directory: never empty, never absolute.
     #[must_use]
     pub(super) fn relative(&self) -> PathBuf {
         if self.0.is_empty() { PathBuf::from(".") } else { self.0.iter().collect() }
     }
 
-    /// The path as bytes, with `/` in front: for replies and, escaped, for the log.
+    /// Returns the path as bytes, with `/` in front: for replies and, escaped, for the log.
     #[must_use]
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         if self.0.is_empty() {
@@ -91,7 +91,7 @@ impl fmt::Display for VirtualPath {
     }
 }
 
-/// The name of an unfinished upload of `name`, in the same directory.
+/// Returns the name of an unfinished upload of `name`, in the same directory.
 pub(super) fn partial_name(name: &OsStr) -> OsString {
     let room = NAME_MAX - PARTIAL_SUFFIX.len() - 1;
     let mut partial = b".".to_vec();

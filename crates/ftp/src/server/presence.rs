@@ -38,7 +38,7 @@ impl Presence {
         Ok(Self(control.try_clone()?))
     }
 
-    /// How long the end of the control connection may take to follow that of the data, at least `hangup`.
+    /// Returns how long the end of the control connection may take to follow that of the data, at least `hangup`.
     pub(super) fn timeout(&self, hangup: Duration) -> Duration {
         let rtt = options::tcp_info(&self.0).ok().and_then(|info| info.min_rtt());
         rtt.map_or(hangup, |rtt| Duration::from_micros(rtt.0).min(MAX_RTT).max(hangup))

@@ -119,7 +119,7 @@ impl Running {
         self.link.cancel.is_cancelled()
     }
 
-    /// The newest progress, if there is any since the last call.
+    /// Returns the newest progress, if there is any since the last call.
     pub(super) fn progress(&self) -> Option<Progress> {
         self.link.state().progress.take()
     }

@@ -103,7 +103,7 @@ struct ClientState {
 }
 
 impl Default for ClientState {
-    /// Before the first command.
+    /// Returns the state before the first command.
     fn default() -> Self {
         Self {
             name: None,
@@ -293,7 +293,7 @@ impl ServerSession {
         Ok(Next::End)
     }
 
-    /// During a transfer: answers commands about the transfer at once, and queues others until its end.
+    /// Handles a command during a transfer: answers commands about the transfer, and queues others until its end.
     fn during_transfer(&mut self, command: Command) -> io::Result<()> {
         match command {
             Command::Noop => self.reply(200, "Still busy with the transfer.")?,
@@ -313,7 +313,7 @@ impl ServerSession {
         Ok(())
     }
 
-    /// Executes a command; no transfer runs.
+    /// Executes a command while no transfer runs.
     fn obey(&mut self, command: Command) -> io::Result<Next> {
         // RNTO must follow RNFR at once (RFC 959, section 5.4).
         let rename_from = self.client.rename_from.take();

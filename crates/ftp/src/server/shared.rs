@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bufwise_mover::wake::Bell;
 
-use super::admission::Door;
+use super::admission::AdmissionHandle;
 use super::budget::Budget;
 use super::config::{DataConfig, Limits, Times, TuningConfig};
 use super::event::{Event, Observer};
@@ -16,7 +16,7 @@ use super::turns::Turns;
 /// The state that all sessions share.
 pub(super) struct Shared {
     pub(super) config: Rules,
-    pub(super) door: Door,
+    pub(super) admission: AdmissionHandle,
     pub(super) store: Store,
     pub(super) attempts: Attempts,
     pub(super) ledger: Ledger,

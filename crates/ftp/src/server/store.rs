@@ -14,6 +14,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use bufwise_units::Bytes;
@@ -38,7 +39,7 @@ const NAMES_AT_ONCE: u64 = 64 << 10;
 /// The directory that is served.
 #[derive(Debug)]
 pub(super) struct Store {
-    top: Dir,
+    top: Arc<Dir>,
 }
 
 /// Kind, size and times of a file or directory.
@@ -51,7 +52,7 @@ pub(super) struct Status {
     pub size: u64,
     /// When its content last changed, if the file system says so.
     pub modified: Option<SystemTime>,
-    /// Permissions.
+    /// Permission bits, as `chmod` takes them.
     pub mode: u32,
 }
 
@@ -73,16 +74,16 @@ impl Store {
     /// Serves `directory`.
     ///
     /// # Errors
-    /// The system's, when it cannot be opened or is no directory.
+    /// The system's error, when it cannot be opened or is no directory.
     pub(super) fn open(directory: &Path) -> io::Result<Self> {
-        Ok(Self { top: Dir::open_ambient_dir(directory, ambient_authority())? })
+        Ok(Self { top: Arc::new(Dir::open_ambient_dir(directory, ambient_authority())?) })
     }
 
-    /// The status of `path`; if there is no such file but an interrupted upload of it, and `with_partial`, the status
-    /// of that, so that a client can resume.
+    /// Returns the status of `path`; if there is no such file but an interrupted upload of it, and `with_partial`, the
+    /// status of that, so that a client can resume.
     ///
     /// # Errors
-    /// As [`StoreError`] says.
+    /// Any [`StoreError`].
     pub(super) fn status(&self, path: &VirtualPath, with_partial: bool) -> Result<Status, StoreError> {
         match self.top.metadata(path.relative()) {
             Err(error) if error.kind() == ErrorKind::NotFound && with_partial => {
@@ -97,7 +98,7 @@ impl Store {
     /// Opens a regular file for reading.
     ///
     /// # Errors
-    /// As [`StoreError`] says.
+    /// Any [`StoreError`].
     pub(super) fn read(&self, path: &VirtualPath) -> Result<(File, Status), StoreError> {
         self.open_file(&path.relative())
     }
@@ -105,7 +106,7 @@ impl Store {
     /// Opens the partial file of an interrupted upload.
     ///
     /// # Errors
-    /// As [`StoreError`] says.
+    /// Any [`StoreError`].
     pub(super) fn read_partial(&self, path: &VirtualPath) -> Result<(File, Status), StoreError> {
         let name = path.name().ok_or(StoreError::NotAFile)?;
         self.open_file(&path.parent().relative().join(partial_name(name)))
@@ -130,7 +131,7 @@ impl Store {
     /// Begins an upload, of `bytes` if that is known, that will replace `path` once it is whole.
     ///
     /// # Errors
-    /// [`StoreError::Full`] where there is no room for so much, beside what this upload replaces; else as [`StoreError`] says.
+    /// [`StoreError::Full`] where there is no room for so much, beside what this upload replaces; else any [`StoreError`].
     pub(super) fn upload(
         &self,
         path: &VirtualPath,
@@ -148,7 +149,7 @@ impl Store {
     /// Checks that a directory exists and can be listed.
     ///
     /// # Errors
-    /// As [`StoreError`] says.
+    /// Any [`StoreError`].
     pub(super) fn enter(&self, path: &VirtualPath) -> Result<(), StoreError> {
         self.directory(path).map(drop)
     }
@@ -156,7 +157,7 @@ impl Store {
     /// Opens a directory to list the names that `matches`, which are held within `memory`.
     ///
     /// # Errors
-    /// [`StoreError::TooMany`] if the memory is used up; else as [`StoreError`] says.
+    /// [`StoreError::TooMany`] if the memory is used up; else any [`StoreError`].
     pub(super) fn list(
         &self,
         path: &VirtualPath,
@@ -173,13 +174,14 @@ impl Store {
         }
         let Names { mut names, memory, .. } = names;
         names.sort_unstable();
-        Ok(Listed { directory, names: names.into_iter(), _memory: memory })
+        let (top, path) = (Arc::clone(&self.top), path.clone());
+        Ok(Listed { top, path, directory, names: names.into_iter(), _memory: memory })
     }
 
     /// Creates a directory and synchronises it to the disk, because files stored in it would be lost with it.
     ///
     /// # Errors
-    /// As [`StoreError`] says.
+    /// Any [`StoreError`].
     pub(super) fn make_directory(&self, path: &VirtualPath) -> Result<(), StoreError> {
         self.top.create_dir(path.relative())?;
         let changed = match self.top.open(path.parent().relative()) {
@@ -193,7 +195,7 @@ impl Store {
     /// Removes an empty directory.
     ///
     /// # Errors
-    /// As [`StoreError`] says.
+    /// Any [`StoreError`].
     pub(super) fn remove_directory(&self, path: &VirtualPath) -> Result<(), StoreError> {
         path.name().ok_or(StoreError::Denied)?;
         Ok(self.top.remove_dir(path.relative())?)
@@ -202,7 +204,7 @@ impl Store {
     /// Checks that no upload holds `path`: its end would undo what is done to the name meanwhile.
     ///
     /// # Errors
-    /// [`StoreError::Busy`] if one does; else as [`StoreError`] says.
+    /// [`StoreError::Busy`] if one does; else any [`StoreError`].
     pub(super) fn check_free(&self, path: &VirtualPath) -> Result<(), StoreError> {
         let name = path.name().ok_or(StoreError::Denied)?;
         upload::check_free(&self.top, &path.parent().relative().join(partial_name(name)))
@@ -211,7 +213,7 @@ impl Store {
     /// Removes a file (for a link, the link itself), or the partial file of an interrupted upload.
     ///
     /// # Errors
-    /// [`StoreError::Busy`] while an upload holds the name; else as [`StoreError`] says.
+    /// [`StoreError::Busy`] while an upload holds the name; else any [`StoreError`].
     pub(super) fn remove_file(&self, path: &VirtualPath) -> Result<(), StoreError> {
         let name = path.name().ok_or(StoreError::NotAFile)?;
         self.check_free(path)?;
@@ -226,7 +228,7 @@ impl Store {
     /// Renames a file or directory; replaces a file of the new name.
     ///
     /// # Errors
-    /// [`StoreError::Busy`] while an upload holds one of the names; else as [`StoreError`] says.
+    /// [`StoreError::Busy`] while an upload holds one of the names; else any [`StoreError`].
     pub(super) fn rename(&self, from: &VirtualPath, to: &VirtualPath) -> Result<(), StoreError> {
         self.check_free(from)?;
         self.check_free(to)?;
@@ -236,7 +238,7 @@ impl Store {
     /// Sets the time of a file's last change.
     ///
     /// # Errors
-    /// As [`StoreError`] says.
+    /// Any [`StoreError`].
     pub(super) fn set_modified(&self, path: &VirtualPath, time: SystemTime) -> Result<(), StoreError> {
         let (file, _) = self.read(path)?;
         Ok(file.set_modified(time)?)
@@ -247,7 +249,8 @@ impl Store {
     }
 }
 
-/// Bytes that an unprivileged program may still write in a directory; `None` where the file system does not say.
+/// Returns the bytes that an unprivileged program may still write in a directory; `None` where the file system does not
+/// say.
 fn free(directory: &Dir) -> Option<u64> {
     let system = fstatvfs(directory).ok()?;
     // File systems without a bound, and those that do not answer, have no blocks at all.
@@ -288,6 +291,9 @@ impl Names {
 /// Entries that have vanished meanwhile, and links that lead to nothing or outside, are skipped.
 #[derive(Debug)]
 pub(super) struct Listed {
+    /// The served directory, in which links are followed as for every other command.
+    top: Arc<Dir>,
+    path: VirtualPath,
     directory: Dir,
     names: std::vec::IntoIter<OsString>,
     /// Gives the memory of the names back when dropped.
@@ -295,7 +301,7 @@ pub(super) struct Listed {
 }
 
 impl Listed {
-    /// How many names are still to come.
+    /// Returns how many names are still to come.
     #[must_use]
     pub(super) fn left(&self) -> usize {
         self.names.len()
@@ -306,7 +312,7 @@ impl Listed {
         if !itself.is_symlink() {
             return Some(Status::of(&itself));
         }
-        let target = Status::of(&self.directory.metadata(name).ok()?);
+        let target = Status::of(&self.top.metadata(self.path.relative().join(name)).ok()?);
         let kind = if target.kind == Kind::Dir { Kind::Link } else { target.kind };
         Some(Status { kind, ..target })
     }

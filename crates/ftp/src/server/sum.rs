@@ -60,14 +60,15 @@ impl Sum {
         Reply::single(213, line)
     }
 
-    /// `None`: it was aborted.
+    /// Returns the sum; `None` if it was aborted.
     fn digest(&self, link: &Link, turns: &Turns, file: &File) -> Result<Option<Digest>, NoSum> {
         let mut summing = Summing::new(file, self.size, self.kind);
         while summing.at < summing.size {
             let Some(_turn) = turns.take(&self.party, &link.cancel)? else { return Ok(None) };
             let end = summing.size.min(summing.at + TURN);
             while summing.at < end {
-                if link.cancel.is_cancelled() {
+                // A client that has gone gets no reply, also if it has said goodbye.
+                if link.cancel.is_cancelled() || link.has_parted() {
                     return Ok(None);
                 }
                 summing.step(end)?;
@@ -117,7 +118,7 @@ impl<'a> Summing<'a> {
         Ok(())
     }
 
-    /// The next range of data from `at` on; the whole rest where the file system does not report holes.
+    /// Returns the next range of data from `at` on; the whole rest where the file system does not report holes.
     fn next_data(&self) -> Result<Range<u64>, NoSum> {
         let seek = |from: u64, whence| {
             let found = i64::try_from(from)

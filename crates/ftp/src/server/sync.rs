@@ -28,7 +28,7 @@ pub(super) use std::{
 /// Waits until `bell` is rung, `cancel` is used or `deadline` has come; says whether the bell was rung.
 ///
 /// # Errors
-/// The system's.
+/// The system's error.
 #[cfg(not(feature = "shuttle"))]
 pub(super) fn wait_for(bell: &Bell, cancel: &Cancel, deadline: Instant) -> io::Result<bool> {
     cancel.wait(bell.as_fd(), PollFlags::POLLIN, deadline)

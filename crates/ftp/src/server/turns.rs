@@ -40,7 +40,7 @@ impl Party {
 }
 
 impl fmt::Display for Party {
-    /// A text that no other party has: names of users have no spaces.
+    /// Writes a text that no other party has: names of users have no spaces.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} at {}", self.user, self.origin)
     }

@@ -113,31 +113,32 @@ impl Upload {
         }
         self.file.set_len(if self.is_new { self.offset } else { 0 })?;
         if let Some(existing) = &existing {
-            let permissions = existing.metadata()?.permissions();
+            // Without the bits that make a program run as its owner: the kernel takes them off a file that is written, too.
+            let mode = existing.metadata()?.permissions().mode() & 0o777;
             // After a kill the next upload has to open the file, and no other user gets more rights than before.
-            self.file.set_permissions(Permissions::from_mode(permissions.mode() | 0o600))?;
-            self.permissions = Some(permissions);
+            self.file.set_permissions(Permissions::from_mode(mode | 0o600))?;
+            self.permissions = Some(Permissions::from_mode(mode));
         }
         Ok(())
     }
 
-    /// The directory of the file.
+    /// Returns the directory of the file.
     #[must_use]
     pub(super) fn directory(&self) -> &Dir {
         &self.directory
     }
 
-    /// The offset of the first received byte.
+    /// Returns the offset of the first received byte.
     #[must_use]
     pub(super) fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// The file to write to, positioned where the upload begins; `None` once cancelled. Copies the beginning of the
-    /// existing file first, if the upload continues it; this takes long for a large file.
+    /// Returns the file to write to, positioned where the upload begins; `None` once cancelled. Copies the beginning of
+    /// the existing file first, if the upload continues it; this takes long for a large file.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     pub(super) fn file(&mut self, cancel: &Cancel) -> Result<Option<&mut File>, StoreError> {
         if let Some(mut base) = self.base.take() {
             let copied = copy(&mut base, &mut self.file, self.offset, cancel);
@@ -154,7 +155,7 @@ impl Upload {
     /// Writes the file to the disk and, if `is_true` still holds then, gives it the final name.
     ///
     /// # Errors
-    /// The system's, and that of `is_true`; the existing file is untouched then.
+    /// The system's error, and that of `is_true`; the existing file is untouched then.
     pub(super) fn finish(mut self, is_true: impl FnOnce() -> io::Result<bool>) -> Result<bool, StoreError> {
         if let Err(error) = self.file.sync_all() {
             self.state = State::Useless;
@@ -260,7 +261,7 @@ pub(super) fn check_free(top: &Dir, partial: &Path) -> Result<(), StoreError> {
     }
 }
 
-/// The regular file of that name, if there is one; an error if the name belongs to anything else.
+/// Returns the regular file of that name, if there is one; an error if the name belongs to anything else.
 fn existing(directory: &Dir, name: &OsStr) -> Result<Option<File>, StoreError> {
     match directory.symlink_metadata(name) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -352,6 +353,18 @@ mod tests {
         assert_eq!(mode(".fixed.bufwise-upload"), 0o640, "after a kill the next upload opens it");
         assert!(upload.finish(|| Ok(true)).unwrap());
         assert_eq!(mode("fixed"), 0o440);
+    }
+
+    #[test]
+    fn what_replaces_a_program_that_runs_as_its_owner_runs_as_its_caller() {
+        let there = tempfile::tempdir().unwrap();
+        let program = there.path().join("program");
+        std::fs::write(&program, "old").unwrap();
+        std::fs::set_permissions(&program, Permissions::from_mode(0o6755)).unwrap();
+        let directory = Dir::open_ambient_dir(there.path(), cap_std::ambient_authority()).unwrap();
+        let upload = Upload::begin(directory, OsStr::new("program"), Start::New).unwrap();
+        assert!(upload.finish(|| Ok(true)).unwrap());
+        assert_eq!(std::fs::metadata(&program).unwrap().permissions().mode() & 0o7777, 0o755);
     }
 
     #[test]

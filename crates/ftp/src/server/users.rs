@@ -18,7 +18,7 @@ use std::time::Instant;
 use argon2::password_hash::phc::PasswordHash;
 use argon2::{Argon2, PasswordHasher};
 
-use super::passwords::{Checker, Crowded};
+use super::passwords::{Checker, TooManyLogins};
 
 /// Longest name of a user.
 const MAX_USER_NAME: usize = 64;
@@ -35,7 +35,7 @@ pub enum UsersError {
     Read {
         /// The file.
         file: String,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
     /// Other users can read or change the file.
@@ -43,7 +43,7 @@ pub enum UsersError {
     Open {
         /// The file.
         file: String,
-        /// Its permissions.
+        /// Permission bits of the file.
         mode: u32,
     },
     /// A line is wrong.
@@ -51,7 +51,7 @@ pub enum UsersError {
     Line {
         /// The file.
         file: String,
-        /// Counted from 1.
+        /// Number of the line, from 1.
         line: usize,
         /// The reason, for people.
         reason: String,
@@ -64,9 +64,9 @@ pub enum UsersError {
 /// Rights of a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rights {
-    /// List and fetch.
+    /// The user may list and fetch.
     Read,
-    /// Also store, rename and remove.
+    /// The user may also store, rename and remove.
     Write,
 }
 
@@ -102,7 +102,7 @@ struct Entry {
 }
 
 impl fmt::Debug for Users {
-    /// Without the hashes.
+    /// Shows the users without the hashes of their passwords.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<&String> = self.named.keys().collect();
         f.debug_struct("Users").field("named", &names).field("anonymous", &self.anonymous).finish()
@@ -110,19 +110,19 @@ impl fmt::Debug for Users {
 }
 
 impl Users {
-    /// The public login alone: `anonymous` or `ftp`, with any password, and these rights.
+    /// Admits the public login alone: `anonymous` or `ftp`, with any password, and these rights.
     #[must_use]
     pub fn anonymous(rights: Rights) -> Self {
         Self { anonymous: Some(rights), ..Self::nobody() }
     }
 
-    /// No users yet.
+    /// Admits nobody; users can be added.
     #[must_use]
     pub fn nobody() -> Self {
         Self { named: BTreeMap::new(), anonymous: None, decoy: DECOY.to_owned() }
     }
 
-    /// The users in `file`.
+    /// Reads the users in `file`.
     ///
     /// # Errors
     /// [`UsersError`], also when other users can read or change the file.
@@ -167,7 +167,7 @@ impl Users {
     /// Adds a user with the hash of a password.
     ///
     /// # Errors
-    /// [`UsersError`] for a wrong name or hash, or a name that is there already.
+    /// The reason, for people: a wrong name or hash, or a name that is there already.
     pub fn add(&mut self, name: &str, hash: &str, rights: Rights) -> Result<(), String> {
         check_name(name)?;
         let parsed = PasswordHash::new(hash).map_err(|_| "the second field is no argon2 hash".to_owned())?;
@@ -217,13 +217,13 @@ impl Users {
         self.anonymous = rights;
     }
 
-    /// The rights of the public login; `None`: there is none.
+    /// Returns the rights of the public login; `None`: there is none.
     #[must_use]
     pub fn anonymous_rights(&self) -> Option<Rights> {
         self.anonymous
     }
 
-    /// The names and their rights.
+    /// Returns the names and their rights.
     pub fn names(&self) -> impl Iterator<Item = (&str, Rights)> {
         self.named.iter().map(|(name, entry)| (name.as_str(), entry.rights))
     }
@@ -234,12 +234,12 @@ impl Users {
         self.anonymous.is_some() && ANONYMOUS.iter().any(|known| known.eq_ignore_ascii_case(name))
     }
 
-    /// The user, if the password is right. Takes about 0.1 s, whatever the answer, and waits for its turn until
-    /// `latest`.
+    /// Returns the user if the password is right, else `None`. It takes about 0.1 s in either case, and waits for its turn
+    /// until `latest`.
     ///
     /// # Errors
-    /// [`Crowded`] when too many others wait for their turn.
-    pub fn check(&self, name: &str, password: &[u8], latest: Instant) -> Result<Option<User>, Crowded> {
+    /// [`TooManyLogins`] when too many others wait for their turn.
+    pub fn check(&self, name: &str, password: &[u8], latest: Instant) -> Result<Option<User>, TooManyLogins> {
         if let Some(rights) = self.anonymous.filter(|_| self.is_anonymous(name)) {
             return Ok(Some(User { name: ANONYMOUS[0].to_owned(), rights }));
         }
@@ -250,8 +250,8 @@ impl Users {
     }
 }
 
-/// The parameters of password hashes in the users file: argon2id, 19 MiB, two passes (OWASP's first choice, and the
-/// library's default), a random salt.
+/// Hashes a password for the users file: argon2id, 19 MiB, two passes (OWASP's first choice, and the library's default), a
+/// random salt. Returns the hash with these parameters, as text.
 ///
 /// # Errors
 /// [`UsersError::Hash`]: longer than argon2 takes, or the system gives no random numbers.
@@ -261,10 +261,10 @@ pub fn hash_password(password: &[u8]) -> Result<String, UsersError> {
     Ok(hash.to_string())
 }
 
-/// Checks a user's name.
+/// Checks the form of a user's name.
 ///
 /// # Errors
-/// The reason, for people.
+/// The reason, for people: the name is empty, too long, has other characters, or is that of the public login.
 pub fn check_name(name: &str) -> Result<(), String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || "._-@+".contains(c);
     if name.is_empty() || name.len() > MAX_USER_NAME || !name.chars().all(fits) {

@@ -53,7 +53,7 @@ enum Failure {
 }
 
 impl Failure {
-    /// Bytes moved before the failure, as far as known.
+    /// Returns the bytes moved before the failure, as far as known.
     fn moved(&self) -> u64 {
         match self {
             Self::Move(
@@ -97,7 +97,7 @@ impl Channel {
         let tcp = self.way.open(&self.sockets, self.peer, times.connect, &link.cancel)?;
         let Some(tls) = self.tls else { return Ok(tcp.into()) };
         let stream = tls.accept(tcp, times.answer, &link.cancel)?;
-        let must_continue = self.server.door.now().tls.as_ref().is_some_and(|tls| tls.require_reuse);
+        let must_continue = self.server.admission.now().tls.as_ref().is_some_and(|tls| tls.require_reuse);
         if must_continue && !stream.resumed() {
             return Err(Failure::NotReused);
         }

@@ -3,7 +3,7 @@
 //! Problem: a server's reply names the port to connect to, and for PASV an address as well, which is wrong behind
 //! address translation, and may be a third party's in the reply of a hostile server. The reply's text has no fixed
 //! form.
-//! Keeps: the address in a reply to PASV is never given to the caller, who connects to the peer of the
+//! Properties kept: the address in a reply to PASV is never given to the caller, who connects to the peer of the
 //! control connection; port 0 is no port; decoding undoes encoding.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -21,7 +21,7 @@ pub(super) const UNKNOWN_PROTOCOL: CommandError =
 const NOT_AN_ADDRESS: CommandError =
     CommandError { code: 501, text: "An address is |protocol|address|port|." };
 
-/// The port of a 227 reply. The address in the reply is ignored.
+/// Returns the port of a 227 reply. The address in the reply is ignored.
 ///
 /// # Errors
 /// [`WireError::NoPort`] if the reply is another one or has no six numbers from 0 to 255 in its text.
@@ -31,7 +31,7 @@ pub fn parse_pasv(reply: &Reply) -> Result<u16, WireError> {
     port.filter(|port| *port != 0).ok_or_else(|| no_port(reply))
 }
 
-/// The port of a 229 reply.
+/// Returns the port of a 229 reply.
 ///
 /// # Errors
 /// [`WireError::NoPort`] if the reply is another one or has no `(|||port|)`.
@@ -41,19 +41,19 @@ pub fn parse_epsv(reply: &Reply) -> Result<u16, WireError> {
     found.ok_or_else(|| no_port(reply))
 }
 
-/// The reply to PASV.
+/// Returns the reply to PASV.
 #[must_use]
 pub fn encode_pasv(at: SocketAddrV4) -> Reply {
     Reply::single(227, format!("Entering Passive Mode ({}).", encode_port(at)))
 }
 
-/// The reply to EPSV.
+/// Returns the reply to EPSV.
 #[must_use]
 pub fn encode_epsv(port: u16) -> Reply {
     Reply::single(229, format!("Entering Extended Passive Mode (|||{port}|)"))
 }
 
-/// The argument of PORT.
+/// Returns the argument of PORT.
 pub(super) fn encode_port(to: SocketAddrV4) -> String {
     let [a, b, c, d] = to.ip().octets();
     let [high, low] = to.port().to_be_bytes();
@@ -70,7 +70,7 @@ pub(super) fn decode_port(argument: &[u8]) -> Option<SocketAddrV4> {
     (port != 0).then(|| SocketAddrV4::new(Ipv4Addr::new(a, b, c, d), port))
 }
 
-/// The argument of EPRT.
+/// Returns the argument of EPRT.
 pub(super) fn encode_eprt(to: SocketAddr) -> String {
     let protocol = if to.is_ipv4() { 1 } else { 2 };
     format!("|{protocol}|{}|{}|", to.ip(), to.port())
@@ -97,7 +97,7 @@ fn no_port(reply: &Reply) -> WireError {
     WireError::NoPort { reply: format!("{} {}", reply.code, shown(text)) }
 }
 
-/// The first six numbers from 0 to 255 with commas between them, wherever they stand: servers write them
+/// Returns the first six numbers from 0 to 255 with commas between them, wherever they stand: servers write them
 /// with and without brackets.
 fn six_numbers(text: &[u8]) -> Option<[u8; 6]> {
     let runs = text.split(|byte| !byte.is_ascii_digit() && *byte != b',');
@@ -108,7 +108,7 @@ fn six_numbers(text: &[u8]) -> Option<[u8; 6]> {
     .next()
 }
 
-/// The port in `(|||port|)`, where the bar may be any printable character.
+/// Returns the port in `(|||port|)`, where the bar may be any printable character.
 fn bars_and_port(text: &[u8]) -> Option<u16> {
     let open = text.iter().position(|byte| *byte == b'(')?;
     let [bar, second, third, rest @ ..] = &text[open + 1..] else {
@@ -122,7 +122,7 @@ fn bars_and_port(text: &[u8]) -> Option<u16> {
     decimal(&rest[..end]).filter(|port| *port != 0)
 }
 
-/// A decimal number without sign.
+/// Parses a decimal number without sign.
 pub(super) fn decimal<T: std::str::FromStr>(digits: &[u8]) -> Option<T> {
     let text = str::from_utf8(digits).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))?;
     text.parse().ok()

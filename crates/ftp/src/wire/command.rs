@@ -3,8 +3,8 @@
 //! Problem: a server must understand the forms that programs send (verbs in any case, the `X` forms of RFC 775, `LIST
 //! -la`, telnet bytes before ABOR) and nothing else; a client must never send an argument that becomes a second
 //! command.
-//! Keeps: parsing undoes encoding; every parsed command can be encoded; an error's text never repeats bytes of the peer
-//! (a text like `227 ...` in it could open a firewall); a password is never displayed.
+//! Properties kept: parsing undoes encoding; every parsed command can be encoded; an error's text never repeats bytes
+//! of the peer (a text like `227 ...` in it could open a firewall); a password is never displayed.
 
 mod encode;
 mod parse;
@@ -32,7 +32,7 @@ impl Secret {
         Self(bytes.into())
     }
 
-    /// The bytes, to be compared or sent.
+    /// Returns the bytes, to be compared or sent.
     #[must_use]
     pub fn expose(&self) -> &[u8] {
         &self.0
@@ -137,7 +137,7 @@ pub enum Command {
     Stat(Option<PathBuf>),
     Abor,
     Type(TransferType),
-    /// The letter, upper case: `S` is stream, the only one served.
+    /// `MODE` with its letter in upper case; `S` is stream, the only mode served.
     Mode(char),
     Stru(Structure),
     Allo(u64),
@@ -155,7 +155,7 @@ pub enum Command {
     },
     Mlst(Option<PathBuf>),
     Mlsd(Option<PathBuf>),
-    /// Options are ignored.
+    /// `LIST`; its options are ignored.
     List(Option<PathBuf>),
     /// `LIST -a`: the current directory, with names that begin with a dot; other options are ignored.
     ListAll,
@@ -183,7 +183,7 @@ pub enum Command {
 }
 
 impl Command {
-    /// The verb as it is sent, upper case.
+    /// Returns the verb as it is sent, upper case.
     #[must_use]
     pub fn verb(&self) -> &str {
         match self {

@@ -5,7 +5,7 @@
 //! client opts in by `OPTS DRS NOTIFY=1;`; only then there may be a `126 Buffer Size (n)`, always a preliminary reply,
 //! and `SBUF n` during a transfer. For the probes of SOBAS (Prasad 2004) the control connection carries their port and
 //! token. The mover decides when to send a size.
-//! Keeps: decoding undoes encoding.
+//! Properties kept: decoding undoes encoding.
 
 use std::fmt;
 
@@ -51,13 +51,13 @@ impl fmt::Display for DrsFeature {
     }
 }
 
-/// The notice `126 Buffer Size (n)`.
+/// Returns the notice `126 Buffer Size (n)`.
 #[must_use]
 pub fn buffer_notice(size: Bytes) -> Reply {
     Reply::single(BUFFER_NOTICE, format!("Buffer Size ({})", size.0))
 }
 
-/// The size in a notice; `None` if the reply is no such notice or the size is zero.
+/// Returns the size in a notice; `None` if the reply is no such notice or the size is zero.
 #[must_use]
 pub fn parse_buffer_notice(reply: &Reply) -> Option<Bytes> {
     let [line] = reply.lines.as_slice() else {
@@ -106,13 +106,13 @@ impl ProbeOffer {
         Some(Self { port, token: Token::from_bytes(token) })
     }
 
-    /// The reply to PROB without an offer: `200 Probe (|||port|token|)`.
+    /// Returns the reply to PROB without an offer: `200 Probe (|||port|token|)`.
     #[must_use]
     pub fn reply(self) -> Reply {
         Reply::single(200, format!("Probe {}", self.encode()))
     }
 
-    /// The offer in the reply to PROB.
+    /// Returns the offer in the reply to PROB.
     ///
     /// # Errors
     /// [`WireError::NoPort`] if the reply has none.

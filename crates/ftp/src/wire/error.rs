@@ -13,7 +13,7 @@ pub const MAX_REPLY: usize = 64 << 10;
 /// Bytes of the peer that are not FTP, or an argument that FTP cannot carry.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
-    /// The stream has a line beyond the limit; nothing after it can be trusted.
+    /// The stream has a line beyond the limit; its later bytes cannot be trusted.
     #[error("the peer sent a line of more than {limit} bytes")]
     LineTooLong {
         /// The limit in bytes.

@@ -2,7 +2,7 @@
 //!
 //! Problem: a client decides by this list which commands it may send, and servers write it in different ways.
 //! Terms: a feature is a name and, after a space, parameters in a form that depends on the feature.
-//! Keeps: decoding undoes encoding; an unknown feature changes nothing.
+//! Properties kept: decoding undoes encoding; an unknown feature changes nothing.
 
 use super::dialect::DrsFeature;
 use super::listing::Facts;
@@ -19,13 +19,13 @@ pub struct Features {
 }
 
 impl Features {
-    /// No features.
+    /// Makes an empty list of features.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The features in a reply to FEAT; none if it is another reply than 211.
+    /// Returns the features in a reply to FEAT; none if it is another reply than 211.
     #[must_use]
     pub fn from_reply(reply: &Reply) -> Self {
         let mut features = Self::new();
@@ -49,7 +49,7 @@ impl Features {
         self
     }
 
-    /// The reply to FEAT.
+    /// Returns the reply to FEAT.
     #[must_use]
     pub fn to_reply(&self) -> Reply {
         if self.listed.is_empty() {
@@ -68,7 +68,7 @@ impl Features {
         self.all(name).next().is_some()
     }
 
-    /// The parameters of the first feature of this name.
+    /// Returns the parameters of the first feature of this name.
     #[must_use]
     pub fn parameters(&self, name: &str) -> Option<&str> {
         self.all(name).next()
@@ -85,33 +85,33 @@ impl Features {
         self.all("REST").any(|parameters| parameters.eq_ignore_ascii_case("STREAM"))
     }
 
-    /// The facts that MLST and MLSD can give and bufwise reads; `None` if there is no MLST.
+    /// Returns the facts that MLST and MLSD can give and bufwise reads; `None` if there is no MLST.
     #[must_use]
     pub fn mlst_facts(&self) -> Option<Facts> {
         // An asterisk says that a fact is on.
         self.parameters("MLST").map(|facts| Facts::decode(facts.replace('*', "").as_bytes()))
     }
 
-    /// Names are UTF-8 (RFC 2640).
+    /// Whether names are UTF-8 (RFC 2640).
     #[must_use]
     pub fn utf8(&self) -> bool {
         self.has("UTF8")
     }
 
-    /// `AUTH TLS` can be sent (RFC 4217 section 6; some servers list several in one line).
+    /// Whether `AUTH TLS` can be sent (RFC 4217 section 6; some servers list several in one line).
     #[must_use]
     pub fn auth_tls(&self) -> bool {
         let is_tls = |name: &str| name.eq_ignore_ascii_case("TLS") || name.eq_ignore_ascii_case("TLS-C");
         self.all("AUTH").any(|names| names.split([';', ' ', ',']).any(is_tls))
     }
 
-    /// The algorithms of HASH (draft-bryan-ftp-hash), as the server writes them.
+    /// Returns the algorithms of HASH (draft-bryan-ftp-hash), as the server writes them.
     #[must_use]
     pub fn hashes(&self) -> Vec<&str> {
         self.hash_names().map(|name| name.trim_end_matches('*')).collect()
     }
 
-    /// The algorithm of HASH that is in use before any OPTS HASH.
+    /// Returns the algorithm of HASH that is in use before any OPTS HASH.
     #[must_use]
     pub fn hash_selected(&self) -> Option<&str> {
         self.hash_names().find_map(|name| name.strip_suffix('*'))
@@ -121,13 +121,13 @@ impl Features {
         self.all("HASH").flat_map(|names| names.split(';')).map(str::trim).filter(|name| !name.is_empty())
     }
 
-    /// `SBUF` sets the buffers of data connections to come (GridFTP).
+    /// Whether `SBUF` sets the buffers of data connections to come (GridFTP).
     #[must_use]
     pub fn sbuf(&self) -> bool {
         self.has("SBUF")
     }
 
-    /// The parts of bufwise's dialect that the server knows.
+    /// Returns the parts of bufwise's dialect that the server knows; `None`: it knows none.
     #[must_use]
     pub fn drs(&self) -> Option<DrsFeature> {
         self.parameters(DrsFeature::NAME).map(DrsFeature::decode)

@@ -3,8 +3,8 @@
 //! Problem: bytes arrive in pieces of any size, and must be joined to whole lines. A peer that sends no line break, or
 //! telnet commands (RFC 854; by RFC 959 section 2.3 the control connection is a telnet one), must neither fill the
 //! memory nor hide bytes in a line.
-//! Keeps: the lines do not depend on how the bytes were cut; memory is bounded by the lines that the caller has not
-//! taken and one more; doubling each 0xFF (as [`super::Command::encode`] does) undoes the stripping.
+//! Properties kept: the lines do not depend on how the bytes were cut; memory is bounded by the lines that the caller
+//! has not taken and one more; doubling each 0xFF (as [`super::Command::encode`] does) undoes the stripping.
 
 use super::error::{MAX_LINE, WireError};
 
@@ -40,12 +40,12 @@ pub struct Lines {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Telnet {
     Text,
-    /// After IAC.
+    /// The last byte was IAC.
     Command,
-    /// After IAC WILL and the like.
+    /// The last bytes were IAC WILL or the like.
     Option,
     Subnegotiation,
-    /// After IAC within a subnegotiation.
+    /// The last byte was IAC, within a subnegotiation.
     SubnegotiationCommand,
 }
 
@@ -56,13 +56,14 @@ impl Default for Lines {
 }
 
 impl Lines {
-    /// Lines of commands: at most [`MAX_LINE`] bytes each, no NUL and no lone CR.
+    /// Returns a reader of commands' lines: at most [`MAX_LINE`] bytes each, no NUL and no lone CR.
     #[must_use]
     pub const fn new() -> Self {
         Self::with_limit(MAX_LINE, false)
     }
 
-    /// Lines of replies: NUL and lone CR are kept, because they do no harm in a text that is only displayed.
+    /// Returns a reader of replies' lines: NUL and lone CR are kept, because they do no harm in a text that is only
+    /// displayed.
     pub(super) const fn lenient(limit: usize) -> Self {
         Self::with_limit(limit, true)
     }
@@ -120,7 +121,7 @@ impl Lines {
         };
     }
 
-    /// The next whole line without its line break, or `None` until more is fed.
+    /// Returns the next whole line without its line break, or `None` until more is fed.
     ///
     /// # Errors
     /// [`WireError::LineTooLong`], from then on for good; [`WireError::ControlByte`] for a line with a NUL
@@ -155,7 +156,7 @@ impl Lines {
         Ok(Some(line))
     }
 
-    /// Bytes that were fed and not taken as lines.
+    /// Returns the number of bytes that were fed and not taken as lines.
     #[must_use]
     pub const fn buffered(&self) -> usize {
         self.bytes.len() - self.start

@@ -1,6 +1,6 @@
 //! Directories: MLST and MLSD facts, and `ls -l` as servers write it.
 //!
-//! Keeps: decoding undoes encoding; no name has a line break; a size is below 2^63.
+//! Properties kept: decoding undoes encoding; no name has a line break; a size is below 2^63.
 
 mod entry;
 mod ls;

@@ -2,7 +2,7 @@
 //!
 //! `OPTS HASH SHA-256` selects a sum, `HASH path` asks for it, `213 SHA-256 0-49 DIGITS path` is the answer. The client
 //! takes the strongest sum ([`HashKind::ALL`]) that the server lists in FEAT.
-//! Keeps: an answer is parsed to a sum of the requested kind, or to `None`.
+//! Properties kept: an answer is parsed to a sum of the requested kind, or to `None`.
 
 use std::path::Path;
 
@@ -25,7 +25,7 @@ pub struct Question {
 }
 
 impl Question {
-    /// The request for the strongest sum of a server with these features; `None`: it has no known sum.
+    /// Returns the request for the strongest sum of a server with these features; `None`: it has no known sum.
     #[must_use]
     pub fn best(features: &Features) -> Option<Self> {
         let listed = features.hashes();
@@ -35,19 +35,19 @@ impl Question {
         Some(Self { kind, select })
     }
 
-    /// The command that must precede, if any.
+    /// Returns the command that must precede, if any.
     #[must_use]
     pub fn preparation(self) -> Option<Command> {
         self.select.then(|| Command::Opts(Opts::Hash(Some(self.kind.name().to_owned()))))
     }
 
-    /// The command that asks for the sum of a whole file.
+    /// Returns the command that asks for the sum of a whole file.
     #[must_use]
     pub fn command(self, path: &Path) -> Command {
         Command::Hash(path.to_owned())
     }
 
-    /// The sum in the answer; `None` if it has none.
+    /// Returns the sum in the answer; `None` if it has none.
     #[must_use]
     pub fn answer(self, reply: &Reply) -> Option<Digest> {
         let text = reply.text();

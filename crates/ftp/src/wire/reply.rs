@@ -3,8 +3,8 @@
 //! Problem: a reply has one or more lines (RFC 959 section 4.2), and servers write the lines between the first and the
 //! last in different ways: bare, indented, with the code and a dash, beginning with other codes. A client that misreads
 //! a reply is out of step for the rest of the session.
-//! Keeps: decoding undoes encoding; replies do not depend on how the bytes are cut; memory is bounded by [`MAX_REPLY`];
-//! a text never becomes a second reply.
+//! Properties kept: decoding undoes encoding; replies do not depend on how the bytes are cut; memory is bounded by
+//! [`MAX_REPLY`]; a text never becomes a second reply.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -30,13 +30,13 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// A reply of one line.
+    /// Makes a reply of one line.
     #[must_use]
     pub fn single(code: u16, text: impl Into<Vec<u8>>) -> Self {
         Self { code, lines: vec![text.into()] }
     }
 
-    /// A reply of several lines: `first`, what is between, `last`.
+    /// Makes a reply of several lines: `first`, what is between, `last`.
     #[must_use]
     pub fn multi(
         code: u16,
@@ -48,50 +48,51 @@ impl Reply {
         Self { code, lines: lines.collect() }
     }
 
-    /// 1yz: more replies to the same command will follow.
+    /// Whether the code is 1yz: more replies to the same command will follow.
     #[must_use]
     pub const fn is_preliminary(&self) -> bool {
         self.code / 100 == 1
     }
 
-    /// 2yz: done.
+    /// Whether the code is 2yz: the command is done.
     #[must_use]
     pub const fn is_completion(&self) -> bool {
         self.code / 100 == 2
     }
 
-    /// 3yz: the next command of a sequence is wanted.
+    /// Whether the code is 3yz: the next command of a sequence is wanted.
     #[must_use]
     pub const fn is_intermediate(&self) -> bool {
         self.code / 100 == 3
     }
 
-    /// 4yz: failed, but the same may succeed later.
+    /// Whether the code is 4yz: the command failed, but may succeed later.
     #[must_use]
     pub const fn is_transient(&self) -> bool {
         self.code / 100 == 4
     }
 
-    /// 5yz: failed for good.
+    /// Whether the code is 5yz: the command failed for good.
     #[must_use]
     pub const fn is_permanent(&self) -> bool {
         self.code / 100 == 5
     }
 
-    /// Line `index` as text, empty if there is none; bytes that are not UTF-8 are replaced.
+    /// Returns line `index` as text, empty if there is none; bytes that are not UTF-8 are replaced.
     #[must_use]
     pub fn line(&self, index: usize) -> Cow<'_, str> {
         self.lines.get(index).map_or(Cow::Borrowed(""), |line| String::from_utf8_lossy(line))
     }
 
-    /// The last line as text, in which servers put the result; bytes that are not UTF-8 are replaced. Not safe for a
-    /// terminal: use [`Reply`]'s `Display` for that.
+    /// Returns the last line as text, in which servers put the result; bytes that are not UTF-8 are replaced. Not safe
+    /// for a terminal: use [`Reply`]'s `Display` for that.
     #[must_use]
     pub fn text(&self) -> String {
         self.line(self.lines.len().saturating_sub(1)).into_owned()
     }
 
-    /// Bytes of the file that the beginning of a transfer announces, as most servers do: `150 .. for FILE (1234 bytes).`
+    /// Returns the file's length in bytes if the beginning of a transfer announces it, as most servers do:
+    /// `150 .. for FILE (1234 bytes).`
     #[must_use]
     pub fn announced(&self) -> Option<u64> {
         let text = self.text();
@@ -99,7 +100,7 @@ impl Reply {
         number.parse().ok()
     }
 
-    /// The bytes to send. Line breaks and NULs in the text become `?`, so that no text can be taken for
+    /// Returns the bytes to send. Line breaks and NULs in the text become `?`, so that no text can be taken for
     /// another reply; a code outside 100 to 599 becomes the nearest one inside.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
@@ -135,7 +136,7 @@ impl From<&CommandError> for Reply {
 }
 
 impl fmt::Display for Reply {
-    /// Code and text on one line, safe for a terminal.
+    /// Shows code and text on one line, safe for a terminal.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.code)?;
         self.lines.iter().try_for_each(|line| write!(f, " {}", escape_for_terminal(line)))
@@ -170,7 +171,7 @@ enum Head<'a> {
 }
 
 impl ReplyReader {
-    /// A reader at the start of a stream.
+    /// Makes a reader at the start of a stream.
     #[must_use]
     pub const fn new() -> Self {
         Self { lines: Lines::lenient(MAX_REPLY), unfinished: None, cost: 0, failed: None }
@@ -181,11 +182,11 @@ impl ReplyReader {
         self.lines.feed(bytes);
     }
 
-    /// The next whole reply, or `None` until more is fed.
+    /// Returns the next whole reply, or `None` until more is fed.
     ///
     /// # Errors
-    /// For good, when the stream is not one of replies: [`WireError::NotAReply`],
-    /// [`WireError::LineTooLong`], [`WireError::ReplyTooLong`].
+    /// [`WireError::NotAReply`], [`WireError::LineTooLong`] or [`WireError::ReplyTooLong`] when the stream is not one
+    /// of replies; later calls return the same error.
     pub fn next_reply(&mut self) -> Result<Option<Reply>, WireError> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
@@ -246,8 +247,8 @@ impl ReplyReader {
     }
 }
 
-/// All replies of a recorded `stream` that is fed in pieces of `piece` bytes, at least one each; and the error that
-/// ended it, if it is not one of replies.
+/// Returns all replies of a recorded `stream` that is fed in pieces of `piece` bytes, at least one each; and the error
+/// that ended it, if it is not one of replies.
 #[must_use]
 pub fn replay(stream: &[u8], piece: usize) -> (Vec<Reply>, Option<WireError>) {
     let mut reader = ReplyReader::new();

@@ -3,7 +3,7 @@
 /// Bytes of a line that an error repeats.
 const SHOWN: usize = 80;
 
-/// Bytes from a peer as text that does nothing to a terminal: control characters, those that turn the
+/// Returns the bytes from a peer as text that does nothing to a terminal: control characters, those that turn the
 /// direction of writing, and bytes that are no UTF-8 are escaped.
 #[must_use]
 pub fn escape_for_terminal(bytes: &[u8]) -> String {
@@ -25,7 +25,7 @@ const fn turns_direction(c: char) -> bool {
     matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2028}' | '\u{2029}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
 }
 
-/// The beginning of what the peer sent, for an error message.
+/// Returns the beginning of what the peer sent, for an error message.
 pub(super) fn shown(bytes: &[u8]) -> String {
     let mut text = escape_for_terminal(&bytes[..bytes.len().min(SHOWN)]);
     if bytes.len() > SHOWN {

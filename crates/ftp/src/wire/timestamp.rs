@@ -3,7 +3,7 @@
 //! Source of the calendar: days are counted from 1 March of year 0, so that the leap day is the last of its
 //! year and a month's first day is a linear function of its number (Hinnant, "chrono-compatible low-level
 //! date algorithms").
-//! Keeps: parsing undoes formatting for every second of the years 1 to 9999; invalid dates are refused.
+//! Properties kept: parsing undoes formatting for every second of the years 1 to 9999; invalid dates are refused.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -14,27 +14,27 @@ mod tests;
 const EPOCH_DAYS: i64 = 719_468;
 const DAYS_PER_ERA: i64 = 146_097;
 const SECONDS_PER_DAY: i64 = 86_400;
-/// The last second of year 9999, after 1970.
+/// The last second of year 9999, in seconds since 1970.
 const LAST_SECOND: i64 = 253_402_300_799;
-/// The first second of year 1, after 1970.
+/// The first second of year 1, in seconds since 1970.
 const FIRST_SECOND: i64 = -62_135_596_800;
 
 /// A moment in UTC as calendar date and time of day.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Civil {
-    /// 1 to 9999.
+    /// The year, 1 to 9999.
     pub(super) year: i64,
-    /// 1 to 12.
+    /// The month, 1 to 12.
     pub(super) month: u8,
-    /// 1 to 31.
+    /// The day of the month, 1 to 31.
     pub(super) day: u8,
     pub(super) hour: u8,
     pub(super) minute: u8,
-    /// 0 to 59: a leap second is the one before it.
+    /// The second, 0 to 59: a leap second counts as the one before it.
     pub(super) second: u8,
 }
 
-/// The whole seconds of `time` as `YYYYMMDDHHMMSS`; times beyond the years 1 to 9999 become the nearest.
+/// Returns the whole seconds of `time` as `YYYYMMDDHHMMSS`; times beyond the years 1 to 9999 become the nearest.
 #[must_use]
 pub fn format(time: SystemTime) -> String {
     let Civil { year, month, day, hour, minute, second } = Civil::of(time);
@@ -67,7 +67,7 @@ pub fn parse(text: &[u8]) -> Option<SystemTime> {
 }
 
 impl Civil {
-    /// The moment's whole second.
+    /// Returns the date and time of `time`, without its fraction of a second.
     pub(super) fn of(time: SystemTime) -> Self {
         let seconds = match time.duration_since(UNIX_EPOCH) {
             Ok(after) => i64::try_from(after.as_secs()).unwrap_or(LAST_SECOND),
@@ -92,7 +92,7 @@ impl Civil {
         }
     }
 
-    /// The moment, unless a part is out of its range.
+    /// Returns the moment, unless a part is out of its range.
     pub(super) fn to_system_time(self) -> Option<SystemTime> {
         let in_range = (1..=9_999).contains(&self.year)
             && (1..=12).contains(&self.month)
@@ -119,7 +119,7 @@ const fn days_in(year: i64, month: u8) -> u8 {
     }
 }
 
-/// Days from 1 January 1970 to a date.
+/// Returns the number of days from 1 January 1970 to a date.
 fn days(year: i64, month: u8, day: u8) -> i64 {
     let (month, day) = (i64::from(month), i64::from(day));
     let year = if month <= 2 { year - 1 } else { year };
@@ -128,7 +128,7 @@ fn days(year: i64, month: u8, day: u8) -> i64 {
     year.div_euclid(400) * DAYS_PER_ERA + in_era * 365 + in_era / 4 - in_era / 100 + in_year - EPOCH_DAYS
 }
 
-/// The date that many days after 1 January 1970.
+/// Returns the date that many days after 1 January 1970.
 fn date(days: i64) -> (i64, u8, u8) {
     let days = days + EPOCH_DAYS;
     let in_era = days.rem_euclid(DAYS_PER_ERA);

@@ -7,10 +7,12 @@
 mod support;
 
 use std::fs::{self, File};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use bufwise_ftp::client::{Access, Folder, Login, Scheme, Security, Settings, Target, Tree, Worker};
+use bufwise_ftp::client::{
+    Access, Folder, Login, Scheme, Security, Settings, Target, Tree, Worker, in_parallel,
+};
 use bufwise_ftp::server::{Rights, TlsConfig, Users, users};
 use bufwise_ftp::wire::Secret;
 use bufwise_mover::Cancel;
@@ -163,4 +165,24 @@ fn a_tree_comes_whole() {
     paths.sort_unstable();
     assert_eq!(paths, ["b/c d/three", "b/two", "one"]);
     assert_eq!(fs::read(ends.local.path().join("b/c d/three")).unwrap(), b"a/b/c d/three");
+}
+
+#[test]
+fn a_server_that_allows_fewer_sessions_than_are_wanted_fails_no_file() {
+    let ends = ends(PolicyKind::Kernel, false);
+    let served = serve(|config| config.limits.sessions_per_address = 1);
+    let access = Access { port: served.address.port(), login: Login::anonymous(), ..ends.access.clone() };
+    let mut workers: Vec<Worker> = (0..3).map(|_| Worker::new(&access, &ends.settings)).collect();
+    workers[0].session().unwrap();
+    let up = ends.local.path().join("up");
+    fs::write(&up, pattern(100_000)).unwrap();
+    let names = ["one", "two", "three"].map(PathBuf::from);
+    let work = |worker: &mut Worker, name: &PathBuf| worker.put(&File::open(&up).unwrap(), name, |_| {});
+    let mut stored = 0;
+    in_parallel(workers, &names, work, |_, put| {
+        put.unwrap();
+        stored += 1;
+    })
+    .unwrap();
+    assert_eq!(stored, 3);
 }

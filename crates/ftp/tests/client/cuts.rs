@@ -156,12 +156,13 @@ fn an_interruption_ends_the_wait_for_a_connection() {
 fn a_drip_below_the_lowest_rate_is_given_up_of_files_and_listings() {
     let listings = [("pub", "type=file; one\r\ntype=file; two\r\n")].into();
     let (content, features) = (pattern(SIZE), &["MLST type*;"][..]);
-    let drip = Some(Duration::from_millis(50));
+    let drip = Some(Duration::from_millis(150));
     let server = Server::start(Script { content, listings, features, drip, ..Script::default() });
     let mut client = Client::of(&server);
-    client.settings.idle = ANSWER_TIMEOUT;
+    // Longer than a machine may stand still, in which time nothing would come.
+    client.settings.idle = Duration::from_secs(2);
     client.settings.lowest = Some(Rate(1_000));
-    client.fails("file", "less than 8kbit for 0.7 s");
+    client.fails("file", "less than 8kbit for 2 s");
     let error = Tree::list(&mut client.worker(), Path::new("pub"), |_| ()).unwrap_err();
     assert!(matches!(error, ClientError::Move(MoveError::Slow { .. })), "{error}");
     assert!(error.is_transient());

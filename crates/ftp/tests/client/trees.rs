@@ -114,6 +114,22 @@ fn a_directory_whose_name_cannot_be_sent_keeps_no_other_from_being_made() {
 }
 
 #[test]
+fn a_directory_that_the_server_refuses_to_list_keeps_nothing_else_from_coming() {
+    let listings = [
+        ("pub", "type=dir; closed\r\ntype=dir; open\r\ntype=file;size=1; ok\r\n"),
+        ("pub/open", "type=file;size=1; deep\r\n"),
+    ]
+    .into();
+    let server = Server::start(Script { listings, features: MLST, ..Script::default() });
+    let tree = Tree::list(&mut Client::of(&server).worker(), Path::new("pub"), |_| ()).unwrap();
+    let paths: Vec<_> = tree.files.iter().map(|item| item.path.clone()).collect();
+    assert_eq!(paths, [PathBuf::from("ok"), PathBuf::from("open/deep")]);
+    let [refused] = &tree.refused[..] else { panic!("{:?}", tree.refused) };
+    assert_eq!((&*refused.remote, &*refused.path), (Path::new("pub/closed"), Path::new("closed")));
+    assert!(refused.error.to_string().contains("550"), "{}", refused.error);
+}
+
+#[test]
 fn a_directory_that_is_not_there_is_said() {
     let server = Server::start(Script { features: MLST, ..Script::default() });
     let error = Tree::list(&mut Client::of(&server).worker(), Path::new("none"), |_| ()).unwrap_err();

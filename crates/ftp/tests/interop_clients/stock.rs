@@ -98,7 +98,11 @@ impl Stock {
     fn command(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
         command.current_dir(self.home.path()).env("HOME", self.home.path());
-        command.env("LC_ALL", "C.UTF-8").env_remove("ftp_proxy");
+        command.env("LC_ALL", "C.UTF-8");
+        // A proxy of the machine cannot reach its loopback interface.
+        for name in ["ftp_proxy", "FTP_PROXY", "all_proxy", "ALL_PROXY"] {
+            command.env_remove(name);
+        }
         command
     }
 

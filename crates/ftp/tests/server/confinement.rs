@@ -89,6 +89,20 @@ fn links_to_directories_are_entered_but_not_walked() {
 }
 
 #[test]
+fn a_link_that_leads_up_and_stays_inside_is_listed_like_its_target() {
+    let served = serve(|_| {});
+    served.put("file", b"bytes");
+    fs::create_dir(served.path("below")).unwrap();
+    symlink("../file", served.path("below/link")).unwrap();
+    symlink("../../file", served.path("below/out")).unwrap();
+    let mut client = served.client();
+    assert_eq!(client.fetch("RETR below/link"), b"bytes");
+    assert_eq!(client.fetch("NLST below"), b"below/link\r\n");
+    let facts = String::from_utf8(client.fetch("MLSD below")).unwrap();
+    assert!(facts.starts_with("type=file;size=5;") && facts.ends_with(" link\r\n"), "{facts}");
+}
+
+#[test]
 fn what_is_no_regular_file_is_never_opened() {
     let served = serve(|_| {});
     nix::unistd::mkfifo(&served.path("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();

@@ -334,7 +334,7 @@ fn a_new_certificate_is_shown_to_who_comes_after_and_sessions_go_on_with_the_old
         users: Users::anonymous(Rights::Write),
         tls: Some(TlsConfig { server, required: true, require_reuse: true }),
     };
-    there.served.door.admit(admission);
+    there.served.admission.replace(admission);
     let mut client = there.served.connect();
     client.ask("AUTH TLS", 234);
     let tcp = client.stream().try_clone().unwrap();

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use bufwise_ftp::server::{Config, Door, Event, Rights, Server, Stop, Transfer, Users};
+use bufwise_ftp::server::{AdmissionHandle, Config, Event, Rights, Server, Stop, Transfer, Users};
 use socket2::{Domain, Socket, Type};
 
 pub(crate) use pattern::pattern;
@@ -23,7 +23,7 @@ pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 pub(crate) struct Served {
     pub(crate) directory: tempfile::TempDir,
     pub(crate) address: SocketAddr,
-    pub(crate) door: Door,
+    pub(crate) admission: AdmissionHandle,
     stop: Stop,
     thread: Option<JoinHandle<()>>,
     events: Arc<Mutex<Vec<Event>>>,
@@ -40,9 +40,9 @@ pub(crate) fn serve(change: impl FnOnce(&mut Config)) -> Served {
     let heard = Arc::clone(&events);
     let observer = Box::new(move |event: &Event| heard.lock().unwrap().push(event.clone()));
     let server = Server::bind(config, observer).unwrap();
-    let (address, door, stop) = (server.address(), server.door(), server.stop());
+    let (address, admission, stop) = (server.address(), server.admission(), server.stop());
     let thread = Some(thread::spawn(move || server.run().unwrap()));
-    Served { directory, address, door, stop, thread, events }
+    Served { directory, address, admission, stop, thread, events }
 }
 
 impl Served {

@@ -66,7 +66,11 @@ fn exchange(mut stream: &UnixStream, request: &Request) -> Result<Reply, Exchang
         written?;
         return Err(ExchangeError::Closed);
     }
-    Ok(serde_json::from_slice(&reply)?)
+    match serde_json::from_slice(&reply) {
+        // The daemon has ended meanwhile, or was not heard in time.
+        Err(error) if error.is_eof() => read.and(Err(ExchangeError::Closed)),
+        parsed => Ok(parsed?),
+    }
 }
 
 /// Reads the byte that says that the request was taken, and then the reply.

@@ -62,7 +62,7 @@ pub(crate) struct Pending {
 }
 
 impl Pending {
-    /// The client's request.
+    /// Returns the client's request.
     pub(crate) fn request(&self) -> Request {
         self.request
     }
@@ -123,7 +123,7 @@ impl Server {
     }
 }
 
-/// Readable while requests wait.
+/// The descriptor is readable while requests wait.
 impl AsFd for Server {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.waiting.as_fd()

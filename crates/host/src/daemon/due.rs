@@ -32,10 +32,13 @@ const SWEEP_AT_LEAST: Micros = Micros::from_secs(60);
 /// percent of a processor), but no longer than `SWEEP_AT_LEAST`.
 const NEWCOMERS: Micros = Micros::from_secs(5);
 const NEWCOMERS_REST: u64 = 300;
+/// Rest after a sweep, as a multiple of its duration, before one for connections that a search has found: a tenth of a
+/// processor, because any user can make network namespaces without end.
+const EARLY_SWEEP_REST: u64 = 10;
 /// Pause after a sample, its shares, or grants that failed, until the next attempt.
 const RETRY: Micros = Micros::from_secs(1);
-/// Rest after work that may include a search through the descriptors of all processes, as a multiple of its duration: 5% of a
-/// processor.
+/// Rest after a search through all processes, or after work that may include one, as a multiple of its duration: 5% of a
+/// processor. The regular search for network namespaces comes in any case.
 const SEARCH_REST: u64 = 20;
 /// Time for which requests of the engine's side are collected before they are granted: at least `GATHER`, and at least
 /// `SEARCH_REST` times what the previous grants took. It is no longer than `GATHER_AT_MOST`: a program repeats its request
@@ -52,13 +55,17 @@ const STATUS: Micros = Micros::from_secs(10);
 pub(super) struct Due {
     pub(super) sample: Micros,
     beat: Micros,
-    pub(super) discovery: Micros,
+    discovery: Micros,
+    /// Earliest time of a search for network namespaces before the regular one.
+    early_discovery: Micros,
     /// Earliest time of the next search for the programs of sockets.
     programs: Micros,
     /// Times of the next sweep: while something lies idle, where records are made late, and else.
     sweep_idle: Micros,
     sweep_newcomers: Micros,
     sweep_missed: Micros,
+    /// Earliest time of a sweep for connections that a search has found.
+    early_sweep: Micros,
     /// Time until which requests are left waiting.
     pub(super) gathered: Micros,
     maxima: Micros,
@@ -76,10 +83,12 @@ impl Due {
             sample: now,
             beat: now + BEAT,
             discovery: now + DISCOVERY,
+            early_discovery: now,
             programs: now,
             sweep_idle: now,
             sweep_newcomers: now,
             sweep_missed: now,
+            early_sweep: now,
             gathered: now,
             maxima: now,
             status: now + STATUS,
@@ -130,6 +139,16 @@ impl Due {
         take(&mut self.discovery, now, DISCOVERY)
     }
 
+    /// Makes the next search for namespaces come now, or as soon as the last one has rested.
+    pub(super) fn discover_early(&mut self, now: Micros) {
+        self.discovery = self.discovery.min(self.early_discovery.max(now));
+    }
+
+    /// Notes that a search for namespaces took that time.
+    pub(super) fn discovered(&mut self, took: Micros, now: Micros) {
+        self.early_discovery = now + took.times(SEARCH_REST);
+    }
+
     /// Returns whether a search for namespaces and cgroups may include one for the programs of sockets.
     pub(super) fn may_search_programs(&self, now: Micros) -> bool {
         now >= self.programs
@@ -143,6 +162,14 @@ impl Due {
     /// Returns whether to sweep. `idle`: some connections would be changed by a sweep; `late`: records are made late.
     pub(super) fn is_sweep_due(&self, idle: bool, late: bool, now: Micros) -> bool {
         now >= if late { self.sweep_newcomers } else { self.sweep_missed } || idle && now >= self.sweep_idle
+    }
+
+    /// Returns whether to sweep at once for connections that a search has found. If not, the next sweep comes as soon as the
+    /// last one has rested.
+    pub(super) fn may_sweep_early(&mut self, now: Micros) -> bool {
+        self.sweep_newcomers = self.sweep_newcomers.min(self.early_sweep);
+        self.sweep_missed = self.sweep_missed.min(self.early_sweep);
+        now >= self.early_sweep
     }
 
     /// Notes that a sample that began at `began` took that time; shares are computed each `interval`. `calm`: memory suffices,
@@ -176,6 +203,7 @@ impl Due {
         self.sweep_idle = began + SWEEP.max(took.times(SWEEP_REST));
         self.sweep_newcomers = began + NEWCOMERS.max(took.times(NEWCOMERS_REST)).min(SWEEP_AT_LEAST);
         self.sweep_missed = began + SWEEP_AT_LEAST;
+        self.early_sweep = began + took.times(EARLY_SWEEP_REST);
     }
 
     /// Notes that a sweep that began at `began` took that time and was not carried through: the next one comes as if

@@ -193,6 +193,8 @@ pub(super) struct Found {
     pub(super) remade: Vec<String>,
     /// Those to which they could not be attached, and why.
     pub(super) refused: Vec<String>,
+    /// How long the search took.
+    pub(super) took: Micros,
 }
 
 /// Result of a sweep.

@@ -31,6 +31,8 @@ struct Ledger {
 #[derive(Debug)]
 pub(super) struct Ledgers {
     all: Vec<Ledger>,
+    /// Changes of send buffers and of receive windows that parts of earlier tasks have counted.
+    ended: (u64, u64),
     /// The part whose news comes first; it rotates, so that no part keeps the others silent.
     first: usize,
 }
@@ -54,7 +56,19 @@ impl Ledgers {
             books: Books::new(plan),
             news: News::default(),
         };
-        Self { all: task.parts().map(ledger).collect(), first: 0 }
+        Self { all: task.parts().map(ledger).collect(), ended: (0, 0), first: 0 }
+    }
+
+    /// Begins anew for another task, and counts on. `inherit` has, for each of its parts, the former part whose records the
+    /// engine has taken over: what these count was told already.
+    pub(super) fn renew(&mut self, task: &Task, inherit: &[Option<usize>]) {
+        let before = std::mem::replace(self, Self::new(task));
+        let mut news: Vec<Option<News>> = before.all.into_iter().map(|ledger| Some(ledger.news)).collect();
+        for (ledger, former) in self.all.iter_mut().zip(inherit) {
+            let former = former.and_then(|number| news.get_mut(number)?.take());
+            ledger.news = former.map(News::counting_on).unwrap_or_default();
+        }
+        self.ended = news.iter().flatten().map(News::changes).fold(before.ended, both);
     }
 
     /// Returns, for each part, the shares of connections that come before the first sample.
@@ -85,7 +99,7 @@ impl Ledgers {
     /// Returns how often send buffers and receive windows were set, as seen by the samples.
     pub(super) fn changes(&self) -> (u64, u64) {
         let changes = self.all.iter().map(|ledger| ledger.news.changes());
-        changes.fold((0, 0), |sum, of| (sum.0 + of.0, sum.1 + of.1))
+        changes.fold(self.ended, both)
     }
 
     /// Takes in a sample of each part's connections. News is reported if its kind may speak (`is_ready`), by one part
@@ -119,6 +133,11 @@ impl Ledgers {
         }
         balance
     }
+}
+
+/// Adds two counts of both directions.
+fn both(one: (u64, u64), other: (u64, u64)) -> (u64, u64) {
+    (one.0 + other.0, one.1 + other.1)
 }
 
 /// Puts the group's name before a line.
@@ -203,6 +222,26 @@ mod tests {
         assert_eq!(told.iter().filter(|text| text.starts_with("group db: ")).count(), 2);
         assert!(told[2..].iter().all(|text| text.contains("send buffers: 2 changes")), "{told:?}");
         assert_eq!(ledgers.changes(), (8, 0));
+    }
+
+    #[test]
+    fn a_reload_counts_on_and_tells_nothing_again() {
+        let mut ledgers = Ledgers::new(&halves("abt"));
+        let changed = |count| FlowState { send_changes: count, ..flow(1, 0) };
+        let mut told = Vec::new();
+        let mut observe = |ledgers: &mut Ledgers, counts: [u32; 2], seconds| {
+            let flows = counts.map(|count| vec![changed(count)]);
+            let lines = ledgers.observe(&flows, None, Micros::from_secs(seconds), |_| true).lines;
+            told.extend(lines.into_iter().filter(|line| line.kind == Kind::Send).map(|line| line.text));
+        };
+        (1..=2).for_each(|seconds| observe(&mut ledgers, [5, 3], seconds));
+        // The group's engine takes the records over; the others are given back, and begin anew.
+        ledgers.renew(&halves("abt"), &[Some(0), None]);
+        assert_eq!(ledgers.changes(), (8, 0));
+        (3..=4).for_each(|seconds| observe(&mut ledgers, [6, 1], seconds));
+        assert_eq!(ledgers.changes(), (10, 0));
+        assert_eq!(told.len(), 4, "{told:?}");
+        assert!(told[2..].iter().all(|text| text.contains("send buffers: 1 change by")), "{told:?}");
     }
 
     #[test]

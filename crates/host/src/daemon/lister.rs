@@ -189,8 +189,9 @@ impl Rows {
         connections.extend(others.into_iter().take(room));
         let unlisted_connections = summary.connections - connections.len() as u64;
         let note = || {
+            let are = if unlisted_connections == 1 { "is" } else { "are" };
             format!(
-                "the daemon's list ends at {most} connections, those that it sizes first: {unlisted_connections} are not in it"
+                "the daemon's list ends at {most} connections, those that it sizes first: {unlisted_connections} {are} not in it"
             )
         };
         let notes = (unlisted_connections > 0).then(note).into_iter().collect();

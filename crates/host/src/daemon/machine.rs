@@ -18,6 +18,7 @@
 //! - SIGHUP during a load is not lost: the configuration is read again after the load;
 //! - shares are written more often than the heartbeat (5 s) expires, however long samples take;
 //! - three signs of life are sent per watchdog interval;
+//! - namespaces that come without end are searched for, and their connections swept, in a bounded part of the time;
 //! - a search that fails while the daemon tunes, as for lack of descriptors, is told once and does not end it;
 //! - work on the engines that fails is tried again about once a second; its failure and its next success are told once
 //!   each; a minute without a sample, or without shares that could be written, ends the daemon;
@@ -231,6 +232,7 @@ impl Daemon {
             Ok(found) => found,
             Err(error) => return self.not_discovered(error, now),
         };
+        self.due.discovered(found.took, now);
         self.known = found.known.clone();
         let any_new = !found.new.is_empty() || !found.remade.is_empty();
         self.tell_trouble(Trouble::Search, None, now);
@@ -250,12 +252,13 @@ impl Daemon {
                 let programs = self.due.may_search_programs(now);
                 self.act(Action::Regroup { settle: any_new, programs });
             }
-            Phase::Tuning if any_new => self.sweep(now),
+            Phase::Tuning if any_new => self.sweep_early(now),
             _ => {}
         }
     }
 
-    /// Connections that were passed on, and those of newly found namespaces, are adopted at once.
+    /// Adopts connections that were passed on, and those of newly found namespaces, at once, or as soon as the last
+    /// sweep has rested.
     fn regrouped(&mut self, regrouped: Regrouped, now: Micros) {
         let any = !regrouped.found.is_empty() || !regrouped.gone.is_empty() || regrouped.passed_on > 0;
         let sweeps = self.is_tuning() && (regrouped.settled || any);
@@ -265,11 +268,12 @@ impl Daemon {
         self.tell_trouble(Trouble::Groups, regrouped.failed.clone(), now);
         self.tell_regrouped(regrouped, now);
         if sweeps {
-            self.sweep(now);
+            self.sweep_early(now);
         }
     }
 
-    /// The search of a start or a reload must succeed; afterwards the next one comes soon, and what is known is tuned.
+    /// Handles a search that failed. One at a start or a reload must succeed; afterwards the next one comes soon, and
+    /// what is known is tuned.
     fn not_discovered(&mut self, error: Error, now: Micros) {
         match &self.phase {
             Phase::Reloading(Reload { stage: Stage::Loading(_), .. }) => self.undo(&error, now),
@@ -298,13 +302,13 @@ impl Daemon {
             Phase::Starting => self.announcement = Some(Announcement::Started),
             Phase::Reloading(Reload { stage, asked, .. }) => {
                 if let Stage::Loading(task) = stage {
+                    self.ledgers.renew(&task, &task.inherits(&self.task));
                     self.task = task;
                 }
                 self.announcement = asked.then_some(Announcement::Reloaded);
             }
             _ => {}
         }
-        self.ledgers = Ledgers::new(&self.task);
         self.failing.clear();
         self.tell_regrouped(regrouped, now);
         self.due.sample = now;

@@ -83,6 +83,11 @@ impl Changes {
 }
 
 impl News {
+    /// Returns the counts alone, for the engine that takes the connections over.
+    pub(super) fn counting_on(self) -> Self {
+        Self { of_closed: self.of_closed, counted: self.counted, told: self.told, ..Self::default() }
+    }
+
     /// Takes in one sample, in which closed connections appear for the last time. Changes are reported if their kind
     /// may speak (`is_ready`), and add up until then.
     pub(super) fn observe(
@@ -118,7 +123,6 @@ impl News {
         self.of_closed = self.of_closed.plus(self.counted.minus(now));
         let now = open.fold(self.of_closed, Changes::and);
         self.counted = now;
-        // A newly loaded engine counts from zero.
         let sends = now.send.saturating_sub(self.told.send);
         let windows = now.windows.saturating_sub(self.told.windows);
         let mut lines = Vec::new();

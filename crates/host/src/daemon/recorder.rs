@@ -8,14 +8,14 @@
 
 use std::fmt::Display;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bufwise_bpf::{FlowState, now};
 use bufwise_socket::diag::{Connection, Diag, States};
-use bufwise_units::{Bytes, Micros};
+use bufwise_units::{Bytes, Micros, counted};
 
 use super::worker::Worker;
 use crate::cgroups::Cgroups;
@@ -53,15 +53,18 @@ enum Message {
 pub(super) struct Recorder {
     worker: Worker<Message>,
     held_bytes: Arc<AtomicU64>,
+    /// Whether a sample waits or is being taken: more of them would take the memory of all connections each, and the
+    /// places of clients.
+    is_sampling: Arc<AtomicBool>,
 }
 
 impl Recorder {
     /// Starts the thread, which also writes to `file`, if given.
     pub(super) fn start(file: Option<PathBuf>) -> Result<Self> {
-        let held_bytes = Arc::<AtomicU64>::default();
-        let told = Arc::clone(&held_bytes);
-        let work = move |messages: &Receiver<Message>| Scribe::new(file, told).work(messages);
-        Ok(Self { worker: Worker::start("history", WAITING, work)?, held_bytes })
+        let (held_bytes, is_sampling) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
+        let (told, over) = (Arc::clone(&held_bytes), Arc::clone(&is_sampling));
+        let work = move |messages: &Receiver<Message>| Scribe::new(file, told).work(messages, &over);
+        Ok(Self { worker: Worker::start("history", WAITING, work)?, held_bytes, is_sampling })
     }
 
     /// Returns the memory of the moments, bytes.
@@ -71,7 +74,12 @@ impl Recorder {
 
     /// Passes on a sample; drops it if the thread is busy.
     pub(super) fn record(&self, parts: Vec<(Part, Vec<FlowState>)>, budget: Bytes, places: Vec<Watched>) {
-        let _left_out = self.worker.hand(Message::Record { parts, budget, places });
+        if self.is_sampling.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        if self.worker.hand(Message::Record { parts, budget, places }).is_some() {
+            self.is_sampling.store(false, Ordering::Release);
+        }
     }
 
     /// Passes on a client.
@@ -105,9 +113,10 @@ impl Scribe {
             Ok((disk, wrong)) => {
                 scribe.disk = Some(disk);
                 if wrong > 0 {
+                    let (were, are) = if wrong == 1 { ("was", "is") } else { ("were", "are") };
                     warn(format_args!(
-                        "{} lines of {} were torn or not understood, and are left out",
-                        wrong,
+                        "{} of {} {were} torn or not understood, and {are} left out",
+                        counted(wrong, "line"),
                         path.display()
                     ));
                 }
@@ -136,15 +145,20 @@ impl Scribe {
         self.held_bytes.store(self.ring.bytes(), Ordering::Relaxed);
     }
 
-    fn work(mut self, messages: &Receiver<Message>) {
+    fn work(mut self, messages: &Receiver<Message>, is_sampling: &AtomicBool) {
         for message in messages {
             match message {
                 Message::Record { parts, budget, places } => {
                     let began = now();
                     if began >= self.next {
-                        self.record(parts, budget, &places);
+                        let is_new = self.record(parts, budget, &places);
                         self.next = began + now().since(began).times(REST);
+                        // The disk calls for no rest: the thread waits for it without taking the processor.
+                        if is_new {
+                            self.write();
+                        }
                     }
+                    is_sampling.store(false, Ordering::Release);
                 }
                 Message::Ask(query, client) => {
                     client.answer(Reply::Written(self.ring.answer(query)));
@@ -153,7 +167,8 @@ impl Scribe {
         }
     }
 
-    fn record(&mut self, parts: Vec<(Part, Vec<FlowState>)>, budget: Bytes, places: &[Watched]) {
+    /// Takes a sample; returns whether the ring has a new moment.
+    fn record(&mut self, parts: Vec<(Part, Vec<FlowState>)>, budget: Bytes, places: &[Watched]) -> bool {
         let at = now();
         let places: Vec<Place> = places.iter().filter_map(listed).collect();
         let scene = Scene {
@@ -170,10 +185,10 @@ impl Scribe {
         // The sample before goes first: together they would take twice the memory.
         self.before = Before::default();
         self.before = Before::new(at, &places);
-        let Some(moment) = moment else { return };
+        let Some(moment) = moment else { return false };
         self.ring.push(&moment);
         self.tell_bytes();
-        self.write();
+        true
     }
 }
 
@@ -206,6 +221,10 @@ impl Found {
 
 impl Names for Found {
     fn process(&mut self, connection: &Connection) -> Option<Process> {
+        // No process holds it, but one may accept it later.
+        if connection.inode == 0 {
+            return None;
+        }
         let holder = |holders: &Holders| holders.of(connection.inode).cloned();
         self.processes.find(connection.cookie, Holders::scan, holder)
     }
@@ -236,6 +255,34 @@ mod tests {
         let (_disk, wrong) = Disk::open(&path, &mut ring).unwrap();
         assert_eq!(wrong, 0);
         assert_eq!(ring.answer(Query::default()), scribe.ring.answer(Query::default()));
+    }
+
+    #[test]
+    fn samples_that_come_while_the_thread_is_busy_take_no_places_of_clients() {
+        let diag = Arc::new(Mutex::new(Diag::open().unwrap()));
+        let slow = diag.lock().unwrap();
+        let recorder = Recorder::start(None).unwrap();
+        for _ in 0..2 * WAITING {
+            recorder.record(Vec::new(), Bytes(1), vec![("blue".to_owned(), Arc::clone(&diag))]);
+        }
+        let query = Query::default();
+        let (client, answered) = Pending::of_test(Request::History(query));
+        recorder.ask(query, client);
+        drop(slow);
+        assert!(matches!(answered.recv(), Ok(Reply::Written(_))), "it waits for its answer");
+    }
+
+    #[test]
+    fn a_connection_has_a_name_once_a_process_has_accepted_it() {
+        let held = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let inode = nix::sys::stat::fstat(&held).unwrap().st_ino;
+        let waiting = Connection { inode: 0, ..crate::view::tests::connection() };
+        let mut names = Found::default();
+        assert_eq!(names.process(&waiting), None);
+        names.settle();
+        let accepted = Connection { inode: u32::try_from(inode).unwrap(), ..waiting };
+        let process = names.process(&accepted).expect("it is this one");
+        assert_eq!(process.pid, std::process::id().cast_signed());
     }
 
     #[test]

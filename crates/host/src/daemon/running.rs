@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use bufwise_bpf::{Engine, EngineError, FlowState, Group, Owners, ProgramInfo, Released, now};
 use bufwise_socket::diag::Connection;
+use bufwise_units::counted;
 use nix::poll::{PollFd, PollFlags};
 
 use super::event::{Event, Load, Regrouped, Sweep};
@@ -74,7 +75,7 @@ impl Running {
         load: &Load,
         namespaces: &mut Namespaces,
     ) -> Result<(Regrouped, Programs)> {
-        self.units.iter_mut().try_for_each(|unit| unit.engine.rest())?;
+        self.units.iter_mut().try_for_each(|unit| unit.engine.suspend())?;
         for (number, before) in self.units.iter_mut().enumerate() {
             if !load.inherit.contains(&Some(number)) {
                 before.engine.release_all()?;
@@ -151,7 +152,7 @@ impl Running {
         let has_changed = self.is_behind || [found, gone, refused].iter().any(|lines| !lines.is_empty());
         if has_changed {
             tell_cgroups(&mut self.units)?;
-            regrouped.refused.extend(yield_to_others(&mut self.units)?);
+            regrouped.refused.extend(exclude_other_engines(&mut self.units)?);
         }
         let mut is_news = false;
         if programs && task.matching.asks_for_programs() {
@@ -202,7 +203,7 @@ impl Running {
             }
         }
         if !told.is_empty() {
-            let others = yield_to_others(&mut self.units);
+            let others = exclude_other_engines(&mut self.units);
             refused.extend(others.unwrap_or_else(|error| Some(in_words(&error))));
         }
         (told, refused)
@@ -251,16 +252,16 @@ impl Running {
 
     /// Samples the connections of each part.
     pub(super) fn sample(&mut self) -> Result<Vec<Vec<FlowState>>> {
-        each(self.units.iter_mut().map(|unit| unit.engine.tend()))?;
+        each(self.units.iter_mut().map(|unit| unit.engine.poll()))?;
         self.seen_turnover = self.turnover()?;
         self.flows()
     }
 
     /// Renews the heartbeat of each engine; returns how many connections have come or gone since the last sample.
-    pub(super) fn beat(&mut self) -> Result<u64> {
+    pub(super) fn heartbeat(&mut self) -> Result<u64> {
         each(self.units.iter_mut().map(|unit| {
             let shares = unit.engine.shares().unwrap_or_default();
-            unit.engine.beat(shares)
+            unit.engine.heartbeat(shares)
         }))?;
         Ok(self.turnover()?.saturating_sub(self.seen_turnover))
     }
@@ -363,7 +364,7 @@ fn attach_all(units: &mut [Unit], task: &Task) -> Result<Regrouped> {
         unit.attach(task)?;
     }
     // Before the first sweep, so that connections of a `bufwise run` inside our cgroups are left to it.
-    regrouped.refused.extend(yield_to_others(units)?);
+    regrouped.refused.extend(exclude_other_engines(units)?);
     Ok(regrouped)
 }
 
@@ -388,17 +389,17 @@ fn tell_cgroups(units: &mut [Unit]) -> Result<()> {
 
 /// Leaves the connections of other processes' programs to these; among the engines here the groups decide. Returns a
 /// warning if there are too many.
-fn yield_to_others(units: &mut [Unit]) -> Result<Option<String>> {
+fn exclude_other_engines(units: &mut [Unit]) -> Result<Option<String>> {
     let siblings: HashSet<u64> = units.iter().flat_map(|unit| unit.engine.cgroups()).collect();
     let mut unnoted = 0;
     for unit in units {
-        unit.engine.yield_to_others(&siblings)?;
+        unit.engine.exclude_other_engines(&siblings)?;
         unnoted = unnoted.max(unit.engine.unnoted());
     }
     Ok((unnoted > 0).then(|| {
         format!(
-            "{unnoted} cgroups of other bufwise processes are too many to be noted: their connections from before may be \
-             tuned by both"
+            "there is no room to note {} of other bufwise processes: connections from before may be tuned by both",
+            counted(unnoted, "cgroup")
         )
     }))
 }

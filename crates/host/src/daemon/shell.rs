@@ -129,10 +129,12 @@ impl Shell {
             Action::ClearLeftovers => Some(leftovers::clear().map_or_else(Event::Failed, Event::Cleared)),
             Action::ReadConfiguration => Some(Event::Configured(orders.task().map(Box::new))),
             Action::Discover(task) => {
+                let began = now();
                 let (remade, refused) = self.running.follow_cgroups();
                 let cgroups = self.running.cgroups_of(&task);
                 let found = self.namespaces.discover(&cgroups, &task.wanted());
-                Some(Event::Discovered(found.map(|found| Found { remade, refused, ..found })))
+                let took = now().since(began);
+                Some(Event::Discovered(found.map(|found| Found { remade, refused, took, ..found })))
             }
             Action::LowerMaxima => Some(Event::Lowered(self.namespaces.release().failed)),
             Action::Load(load) => Some(self.running.load(load, &mut self.namespaces)),
@@ -143,7 +145,7 @@ impl Shell {
             Action::Share(bounds) => Some(self.share(bounds).unwrap_or_else(troubled(Work::Share))),
             Action::Beat => {
                 let beaten = |turnover| Event::Beaten(turnover, TcpMemory::now());
-                Some(self.running.beat().map_or_else(troubled(Work::Beat), beaten))
+                Some(self.running.heartbeat().map_or_else(troubled(Work::Beat), beaten))
             }
             Action::Sweep => {
                 let (sweep, took) = timed(|| self.running.sweep(&self.namespaces));

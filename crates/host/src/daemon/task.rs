@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use bufwise_bpf::{Conditions, Group, Matching};
-use bufwise_units::Bytes;
+use bufwise_units::{Bytes, counted};
 
 use super::config::{self, Options, Settings};
 use super::groups;
@@ -73,7 +73,7 @@ impl Orders {
 }
 
 impl Task {
-    /// Path of the control socket.
+    /// Returns the path of the control socket.
     #[must_use]
     pub fn socket(&self) -> &Path {
         &self.settings.socket
@@ -196,12 +196,13 @@ impl Task {
     pub(super) fn headline(&self) -> String {
         let Plan { choice, budget, receive_budget, observe_only, max_connections, .. } = &self.plan;
         let rest = format!(
-            "{} {}: policy {choice}; memory {} to send, {} to receive; at most {max_connections} connections, whose records \
-             take {} of the kernel's memory if all are there",
+            "{} {}: policy {choice}; memory {} to send, {} to receive; at most {}, whose records take {} of \
+             the kernel's memory if all are there",
             if *observe_only { "dry run on" } else { "tuning" },
             self.scope(),
             budget.readable(),
             receive_budget.readable(),
+            counted(*max_connections, "connection"),
             bufwise_bpf::Config::record_memory(*max_connections).readable(),
         );
         self.groups.iter().fold(rest, |all, PlannedGroup { name, plan, .. }| {

@@ -5,9 +5,10 @@
 //! Properties kept, each a test:
 //! - moments are appended; at the start, and when the file holds twice the moments of the ring, it is written anew
 //!   beside its place and renamed: it is complete at any time except for its last line, and no longer than
-//!   [`MAX_BYTES`] and one moment;
+//!   [`MAX_BYTES`] and one moment. While the disk has no room for a second file, it goes on as it is;
 //! - a line that is torn or malformed is skipped; the others are read;
 //! - a file that is not ours (by its first line, owner or kind) is neither read nor written;
+//! - a file that was removed or moved away is written anew at the next moment; another one in its place stays;
 //! - the file's mode is 0600.
 
 use std::fs::{self, File};
@@ -45,7 +46,7 @@ pub(crate) enum FileError {
         operation: &'static str,
         /// The file's path.
         path: PathBuf,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -54,12 +55,14 @@ pub(crate) enum FileError {
 #[derive(Debug)]
 pub(crate) struct Disk {
     path: PathBuf,
-    /// `None` at first and after a failure: the next call writes the file anew.
+    /// `None` at first, and where it could not be written anew: the next call tries that again.
     file: Option<File>,
     /// The file at the path was read or written here; another one that appears there is not replaced.
     is_known: bool,
     lines: usize,
     bytes: u64,
+    /// The file lacks moments for which the disk had no room.
+    has_gap: bool,
 }
 
 impl Disk {
@@ -81,23 +84,41 @@ impl Disk {
             Err(error) if error.kind() == io::ErrorKind::NotFound => (false, 0),
             Err(error) => return Err(failed(error)),
         };
-        Ok((Self { path: path.into(), file: None, is_known, lines: 0, bytes: 0 }, wrong))
+        let disk = Self { path: path.into(), file: None, is_known, lines: 0, bytes: 0, has_gap: false };
+        Ok((disk, wrong))
     }
 
-    /// Writes the ring's last moment; at first, after a failure, or if the file is full, the whole ring.
+    /// Writes the ring's last moment; at first, or if the file is full, has a gap or is no longer at its place, the whole
+    /// ring.
     ///
     /// # Errors
     /// [`FileError::Io`]; the next call tries again.
     pub(crate) fn add(&mut self, ring: &Ring) -> Result<(), FileError> {
-        let is_full = self.lines >= 2 * LENGTH || self.bytes >= MAX_BYTES;
-        let (Some(mut file), Some(last)) = (self.file.take().filter(|_| !is_full), ring.texts().next_back())
-        else {
+        let file = self.file.take();
+        self.is_known &= file.as_ref().is_none_or(|file| is_at(&self.path, file));
+        let (Some(file), Some(last)) = (file.filter(|_| self.is_known), ring.texts().next_back()) else {
             return self.rewrite(ring);
         };
-        let line = line(last);
-        file.write_all(&line).map_err(|source| self.not_written(source))?;
-        self.lines += 1;
+        if self.lines >= 2 * LENGTH || self.bytes >= MAX_BYTES {
+            match self.rewrite(ring) {
+                // An attempt each time would take what is left of the disk from others. The next one comes in an hour.
+                Err(_) if self.bytes < MAX_BYTES => self.lines = LENGTH,
+                done => return done,
+            }
+        }
+        self.append(file, &line(last))
+    }
+
+    fn append(&mut self, mut file: File, line: &[u8]) -> Result<(), FileError> {
+        if let Err(source) = file.write_all(line) {
+            // The beginning of the line is taken back. If that fails, the next call writes the file anew.
+            self.has_gap = file.set_len(self.bytes).is_ok();
+            self.file = Some(file).filter(|_| self.has_gap);
+            return Err(self.not_written(source));
+        }
         self.bytes += line.len() as u64;
+        // Written anew by the next call, the file has no gap.
+        self.lines = if std::mem::take(&mut self.has_gap) { 2 * LENGTH } else { self.lines + 1 };
         self.file = Some(file);
         Ok(())
     }
@@ -111,7 +132,7 @@ impl Disk {
             self.not_written(source)
         })?;
         self.bytes = file.metadata().map_or(0, |metadata| metadata.len());
-        (self.lines, self.file, self.is_known) = (lines, Some(file), true);
+        (self.lines, self.file, self.is_known, self.has_gap) = (lines, Some(file), true, false);
         Ok(())
     }
 
@@ -144,6 +165,12 @@ impl Disk {
     }
 }
 
+/// Returns whether this file is still the one at the path.
+fn is_at(path: &Path, file: &File) -> bool {
+    let (there, open) = (fs::symlink_metadata(path), file.metadata());
+    there.is_ok_and(|there| open.is_ok_and(|open| (there.dev(), there.ino()) == (open.dev(), open.ino())))
+}
+
 fn line(mut text: Vec<u8>) -> Vec<u8> {
     text.push(b'\n');
     text
@@ -154,7 +181,8 @@ fn line(mut text: Vec<u8>) -> Vec<u8> {
 fn read(file: File, ring: &mut Ring) -> io::Result<Option<usize>> {
     let mut lines = BufReader::new(file.take(2 * MAX_BYTES));
     let mut line = Vec::new();
-    if lines.read_until(b'\n', &mut line)? == 0 {
+    // A file that is not ours may have no lines, and any length.
+    if lines.by_ref().take(2 * HEADER.len() as u64).read_until(b'\n', &mut line)? == 0 {
         return Ok(Some(0));
     }
     if line.trim_ascii_end() != HEADER.as_bytes() {
@@ -266,6 +294,47 @@ mod tests {
         fs::remove_file(&path).unwrap();
         disk.add(&ring).unwrap();
         assert_eq!(opened(&path), (vec![], 0));
+    }
+
+    #[test]
+    fn a_file_that_is_removed_or_moved_is_written_anew_and_one_in_its_place_stays() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, moved) = (directory.path().join("history"), directory.path().join("history.1"));
+        let mut ring = Ring::default();
+        let (mut disk, _) = begun(&path, &mut ring);
+        let mut add = |time| {
+            ring.push(&moment(time, 1, 1));
+            disk.add(&ring)
+        };
+        add(1).unwrap();
+        fs::remove_file(&path).unwrap();
+        add(2).unwrap();
+        fs::rename(&path, &moved).unwrap();
+        fs::write(&path, "precious\n").unwrap();
+        for time in [3, 4] {
+            assert!(add(time).unwrap_err().to_string().contains("File exists"));
+        }
+        assert_eq!(fs::read_to_string(&path).unwrap(), "precious\n");
+        fs::remove_file(&path).unwrap();
+        add(5).unwrap();
+        assert_eq!(opened(&path), (vec![1, 2, 3, 4, 5], 0));
+        assert_eq!(opened(&moved), (vec![1, 2], 0));
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_written_anew_goes_on() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("history");
+        let mut ring = Ring::default();
+        let (mut disk, _) = begun(&path, &mut ring);
+        let in_the_way = directory.path().join("history.new");
+        fs::create_dir(&in_the_way).unwrap();
+        disk.lines = 2 * LENGTH;
+        ring.push(&moment(1, 1, 1));
+        disk.add(&ring).unwrap();
+        assert_eq!(disk.lines, LENGTH + 1, "the next attempt is an hour away");
+        fs::remove_dir(&in_the_way).unwrap();
+        assert_eq!(opened(&path), (vec![1], 0));
     }
 
     #[test]

@@ -149,7 +149,7 @@ impl Scene<'_> {
         Figures {
             send_bps,
             receive_bps,
-            repeated: now.info.total_retrans.saturating_sub(previous.info.total_retrans).into(),
+            retransmitted: now.info.total_retrans.saturating_sub(previous.info.total_retrans).into(),
             round_trip: round_trip
                 .zip(connection.info.min_rtt())
                 .filter(|_| has_moved)
@@ -177,7 +177,7 @@ impl Scene<'_> {
         if let Some(previous) = &previous {
             queue.add(view.direction, previous, &now);
         }
-        Kept { view, queueing_delay_s: queue.delay_s(), repeated: figures.repeated }
+        Kept { view, queueing_delay_s: queue.delay_s(), retransmitted: figures.retransmitted }
     }
 }
 
@@ -274,7 +274,7 @@ mod tests {
         let moment = moment(before, vec![busy, quiet], Vec::new()).unwrap();
         assert_eq!((moment.time_s, moment.interval_s, moment.connections.len()), (1_000, 10.0, 1));
         let one = &moment.connections[0];
-        assert_eq!((one.view.goodput_bps, one.repeated), (Some(8_000_000), 5));
+        assert_eq!((one.view.goodput_bps, one.retransmitted), (Some(8_000_000), 5));
         assert_eq!((one.view.srtt_s, one.view.min_rtt_s), (Some(0.050), Some(0.040)));
         assert_eq!((one.view.process.as_deref(), one.view.netns.as_str()), (Some("rsync"), "blue"));
         assert_eq!(one.view.cgroup.as_deref(), Some("/system.slice/rsync.service"));

@@ -23,12 +23,13 @@ pub struct Sums {
     pub send_bps: u64,
     /// Payload received per second, bit/s.
     pub receive_bps: u64,
-    /// Content of their queues (memory).
+    /// Content of their queues, bytes of memory.
     pub held_bytes: u64,
-    /// Sum of their buffers' limits (memory).
+    /// Sum of their buffers' limits, bytes of memory.
     pub allowed_bytes: u64,
     /// Segments retransmitted since the previous moment.
-    pub repeated: u64,
+    #[serde(rename = "repeated")]
+    pub retransmitted: u64,
     /// Mean smoothed round-trip time of the connections that moved data, seconds.
     pub srtt_s: Option<f64>,
     /// Mean of the smallest round-trip times of the same connections, seconds.
@@ -54,14 +55,14 @@ pub(super) struct Figures {
     /// Memory in bytes: content of the queues, and sum of the limits.
     pub(super) held: u64,
     pub(super) allowed: u64,
-    pub(super) repeated: u64,
+    pub(super) retransmitted: u64,
     /// Smoothed and smallest round-trip time, if data moved, microseconds.
     pub(super) round_trip: Option<(u64, u64)>,
     pub(super) cause: Option<Cause>,
 }
 
 impl Figures {
-    /// Payload per second both ways, bit/s.
+    /// Returns the payload per second both ways, bit/s.
     pub(super) fn rate(&self) -> u64 {
         self.send_bps.saturating_add(self.receive_bps)
     }
@@ -75,7 +76,7 @@ pub(super) struct Sum {
     receive_bps: u64,
     held: u64,
     allowed: u64,
-    repeated: u64,
+    retransmitted: u64,
     /// Number of connections with round trips, and sums of their smoothed and smallest times, microseconds.
     round_trips: (u64, u64, u64),
     /// Bytes that moved, by cause.
@@ -90,7 +91,7 @@ impl Sum {
             receive_bps: one.receive_bps,
             held: one.held,
             allowed: one.allowed,
-            repeated: one.repeated,
+            retransmitted: one.retransmitted,
             round_trips: one.round_trip.map_or((0, 0, 0), |(now, least)| (1, now, least)),
             by_cause: Cause::ALL.map(|cause| if one.cause == Some(cause) { one.rate() } else { 0 }),
         });
@@ -102,7 +103,7 @@ impl Sum {
         self.receive_bps = self.receive_bps.saturating_add(other.receive_bps);
         self.held += other.held;
         self.allowed += other.allowed;
-        self.repeated += other.repeated;
+        self.retransmitted += other.retransmitted;
         let (number, times, least_times) = other.round_trips;
         self.round_trips.0 += number;
         self.round_trips.1 += times;
@@ -125,7 +126,7 @@ impl Sum {
             receive_bps: self.receive_bps,
             held_bytes: self.held,
             allowed_bytes: self.allowed,
-            repeated: self.repeated,
+            retransmitted: self.retransmitted,
             srtt_s: mean(times),
             min_rtt_s: mean(least_times),
             limited_by: most.filter(|(moved, _)| **moved > 0).map(|(_, cause)| cause),
@@ -172,7 +173,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn figures(rate: u64, cause: Cause) -> Figures {
-        Figures { send_bps: rate, held: 1, repeated: 2, cause: Some(cause), ..Figures::default() }
+        Figures { send_bps: rate, held: 1, retransmitted: 2, cause: Some(cause), ..Figures::default() }
     }
 
     #[test]
@@ -188,7 +189,7 @@ mod tests {
         let sums = sum.named("x".to_owned());
         assert_eq!((sums.limited_by, sums.rate()), (Some(Cause::CongestionWindow), 181));
         assert_eq!((sums.srtt_s, sums.min_rtt_s), (Some(0.050), Some(0.040)));
-        assert_eq!((sums.connections, sums.held_bytes, sums.repeated), (11, 11, 22));
+        assert_eq!((sums.connections, sums.held_bytes, sums.retransmitted), (11, 11, 22));
     }
 
     proptest! {
@@ -210,7 +211,7 @@ mod tests {
             prop_assert_eq!(add(|one| one.connections), whole.connections);
             prop_assert_eq!(add(Sums::rate), whole.rate());
             prop_assert_eq!(add(|one| one.held_bytes), whole.held_bytes);
-            prop_assert_eq!(add(|one| one.repeated), whole.repeated);
+            prop_assert_eq!(add(|one| one.retransmitted), whole.retransmitted);
             let named: Vec<_> = sums.iter().filter(|one| one.name != OTHERS).collect();
             prop_assert!(named.is_sorted_by_key(|one| Reverse(one.rate())));
         }

@@ -15,7 +15,7 @@ pub(super) const LOSSY: f64 = 0.005;
 
 /// The owner of a buffer's size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sizer {
+pub enum BufferOwner {
     /// The program set it, and bufwise leaves it alone.
     Application,
     /// The kernel's own autotuning.
@@ -50,9 +50,9 @@ pub struct Case {
     /// Shares of the time by cause; `None` if the time was too short to tell.
     pub limited: Option<Limited>,
     /// Owner of the send buffer's size.
-    pub send: Sizer,
+    pub send: BufferOwner,
     /// Owner of the receive buffer's size.
-    pub receive: Sizer,
+    pub receive: BufferOwner,
     /// Effect of fit on the sender.
     pub roof: Roof,
     /// Segments with data sent, retransmissions included.
@@ -60,7 +60,7 @@ pub struct Case {
     /// Retransmitted segments among these.
     pub retransmits: u64,
     /// Segments retransmitted while the connection was watched; `None`: unknown.
-    pub repeated_now: Option<u64>,
+    pub retransmitted_now: Option<u64>,
     /// Smallest round-trip time, seconds; 0: unknown.
     pub min_rtt_s: f64,
     /// Time that segments spend in a queue, seconds, if there is evidence of a queue ([`super::Queue`]).
@@ -97,14 +97,14 @@ impl Case {
         let is_full = self.queue_s.is_some();
         if limited.send_buffer >= NOTABLE && self.roof != Roof::Limits && !is_full {
             return match self.send {
-                Sizer::Application => {
+                BufferOwner::Application => {
                     "The program's own SO_SNDBUF held it back: raise it there, or let bufwise size it with --override."
                 }
-                Sizer::Kernel => "The send buffer held it back: let bufwise size it with --policy abt.",
-                Sizer::Sobas | Sizer::Policy => {
+                BufferOwner::Kernel => "The send buffer held it back: let bufwise size it with --policy abt.",
+                BufferOwner::Sobas | BufferOwner::Policy => {
                     "The share of the memory held it back: give more with --memory."
                 }
-                Sizer::Unprivileged => {
+                BufferOwner::Unprivileged => {
                     "The send buffer held it back: without root it cannot exceed the host's maxima (net.core.wmem_max, \
                      net.ipv4.tcp_wmem). Run bufwise as root, or raise tcp_wmem."
                 }
@@ -137,17 +137,17 @@ impl Case {
             return "The receiver's window held it back: run bufwise there too, or raise tcp_rmem there.";
         }
         match self.receive {
-            Sizer::Application => {
+            BufferOwner::Application => {
                 "The program's own SO_RCVBUF held it back: raise it there, or let bufwise size it with --override."
             }
-            Sizer::Kernel => {
+            BufferOwner::Kernel => {
                 "The receive window held it back: let bufwise size it with --policy drs or sobas."
             }
-            Sizer::Sobas => {
+            BufferOwner::Sobas => {
                 "The path is full: the window was held at what it carries, so that no queue builds up."
             }
-            Sizer::Policy => "The receive window held it back: the policy keeps it at this size.",
-            Sizer::Unprivileged => {
+            BufferOwner::Policy => "The receive window held it back: the policy keeps it at this size.",
+            BufferOwner::Unprivileged => {
                 "The receive window held it back: without root the receive buffer cannot exceed the host's maxima \
                  (net.core.rmem_max, net.ipv4.tcp_rmem). Run bufwise as root, or raise tcp_rmem."
             }

@@ -44,7 +44,7 @@ impl Bursts {
     }
 
     /// Returns whether data moved, but paused for longer than a round trip; more samples then give a better rate.
-    pub fn any(&self) -> bool {
+    pub fn is_bursty(&self) -> bool {
         self.paused
     }
 
@@ -95,7 +95,7 @@ mod tests {
         for phase in 0..40 {
             let seen = samples(100, |number| if (number + phase) % 40 < 5 { 800_000 } else { 0 });
             let bursts = Bursts::of(Direction::Receive, &seen);
-            assert!(bursts.any(), "phase {phase}");
+            assert!(bursts.is_bursty(), "phase {phase}");
             if bursts.whole_periods().is_some() {
                 assert_eq!(rate(&seen), Some(16_000_000), "phase {phase}");
                 judged += 1;
@@ -104,22 +104,22 @@ mod tests {
         assert!(judged > 0, "some watches have whole periods");
         let first =
             Bursts::of(Direction::Receive, &samples(20, |number| if number == 3 { 33_000 } else { 0 }));
-        assert!(first.any() && first.whole_periods().is_none(), "one burst is no period: {first:?}");
+        assert!(first.is_bursty() && first.whole_periods().is_none(), "one burst is no period: {first:?}");
     }
 
     #[test]
     fn a_steady_flow_and_an_idle_one_have_no_bursts() {
-        assert!(!Bursts::of(Direction::Receive, &samples(20, |_| 100_000)).any());
-        assert!(!Bursts::of(Direction::Receive, &samples(20, |_| 0)).any());
-        assert!(!Bursts::of(Direction::Receive, &[]).any());
+        assert!(!Bursts::of(Direction::Receive, &samples(20, |_| 100_000)).is_bursty());
+        assert!(!Bursts::of(Direction::Receive, &samples(20, |_| 0)).is_bursty());
+        assert!(!Bursts::of(Direction::Receive, &[]).is_bursty());
         let every_second = Bursts::of(Direction::Receive, &samples(20, |number| (number as u64 % 2) * 1_000));
-        assert!(!every_second.any() && (every_second.moving - 0.5).abs() < 0.01, "{every_second:?}");
+        assert!(!every_second.is_bursty() && (every_second.moving - 0.5).abs() < 0.01, "{every_second:?}");
     }
 
     #[test]
     fn a_long_round_trip_is_no_pause() {
         let mut seen = samples(20, |number| if number % 8 < 2 { 100_000 } else { 0 });
         seen.iter_mut().for_each(|sample| sample.info.rcv_rtt = 400_000);
-        assert!(!Bursts::of(Direction::Receive, &seen).any());
+        assert!(!Bursts::of(Direction::Receive, &seen).is_bursty());
     }
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Cause, Direction, cause};
 
-/// Time by the cause that held a connection back: shares from 0 to 1, or any unit of time while it is added up.
+/// Time by the cause that held a connection back: shares from 0 to 1, or microseconds while they are added up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Limited {
     /// [`Cause::Application`].

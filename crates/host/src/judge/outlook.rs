@@ -9,7 +9,7 @@
 
 use serde::Serialize;
 
-use super::advice::{Case, LOSSY, MOSTLY, NOTABLE, Roof, Sizer};
+use super::advice::{BufferOwner, Case, LOSSY, MOSTLY, NOTABLE, Roof};
 use super::{Direction, Limited};
 
 /// Fit leaves shorter round trips alone; seconds.
@@ -105,17 +105,17 @@ impl Case {
                 Effect::Buffer,
                 Effect::Nothing,
                 match self.send {
-                    Sizer::Application => {
+                    BufferOwner::Application => {
                         "At this end, with --override: the program's own send buffer is too small for the path. At the \
                          other end: no."
                     }
-                    Sizer::Kernel => {
+                    BufferOwner::Kernel => {
                         "At this end, as would auto: the send buffer is too small for the path. At the other end: no."
                     }
-                    Sizer::Sobas | Sizer::Policy => {
+                    BufferOwner::Sobas | BufferOwner::Policy => {
                         "At this end, with more --memory: its share is too small for the path. At the other end: no."
                     }
-                    Sizer::Unprivileged => {
+                    BufferOwner::Unprivileged => {
                         "At this end, as root: without it the send buffer cannot exceed the host's maxima. At the other \
                          end: no."
                     }
@@ -127,18 +127,18 @@ impl Case {
                 "At the other end, as would auto, if its receive buffer is what bounds the window. At this end: no.",
             ),
             (Direction::Receive, _, true) => match self.receive {
-                Sizer::Sobas => Outlook::new(
+                BufferOwner::Sobas => Outlook::new(
                     Effect::AtWork,
                     Effect::Nothing,
                     "It is at work here: the window is held at what the path carries.",
                 ),
-                Sizer::Application => Outlook::new(
+                BufferOwner::Application => Outlook::new(
                     Effect::Buffer,
                     Effect::Nothing,
                     "At this end, with --override: the program's own receive buffer is too small for the path. At the \
                      other end: no.",
                 ),
-                Sizer::Kernel | Sizer::Policy | Sizer::Unprivileged => Outlook::new(
+                BufferOwner::Kernel | BufferOwner::Policy | BufferOwner::Unprivileged => Outlook::new(
                     Effect::Buffer,
                     Effect::Nothing,
                     "At this end, as would auto: the receive window is used up in every round trip. At the other end: no.",
@@ -199,7 +199,7 @@ impl Case {
         }
         let here = if self.paces_itself { Effect::Nothing } else { Effect::Drops };
         let sides = if self.paces_itself { "At the other end" } else { "At this end or at the other" };
-        let sentence = &if self.repeated_now == Some(0) {
+        let sentence = &if self.retransmitted_now == Some(0) {
             format!(
                 "{sides}, from the start of a connection: the losses came earlier, as when slow start overflows a short \
                  queue. Now: no."
@@ -241,18 +241,18 @@ mod tests {
             (case(Limited { reader: 0.9, ..Limited::default() }), (Nothing, Nothing), "that reads"),
             (Case { memory_short: true, ..queue }, (Nothing, Nothing), "memory"),
             (buffer, (Buffer, Nothing), "as would auto"),
-            (Case { send: Sizer::Application, ..buffer }, (Buffer, Nothing), "--override"),
-            (Case { send: Sizer::Policy, ..buffer }, (Buffer, Nothing), "--memory"),
-            (Case { send: Sizer::Unprivileged, ..buffer }, (Buffer, Nothing), "as root"),
+            (Case { send: BufferOwner::Application, ..buffer }, (Buffer, Nothing), "--override"),
+            (Case { send: BufferOwner::Policy, ..buffer }, (Buffer, Nothing), "--memory"),
+            (Case { send: BufferOwner::Unprivileged, ..buffer }, (Buffer, Nothing), "as root"),
             (
-                Case { send: Sizer::Sobas, has_fit: true, roof: Roof::Limits, ..buffer },
+                Case { send: BufferOwner::Sobas, has_fit: true, roof: Roof::Limits, ..buffer },
                 (AtWork, Nothing),
                 "at work",
             ),
             (window, (Nothing, Buffer), "At the other end"),
             (receives, (Buffer, Nothing), "as would auto"),
-            (Case { receive: Sizer::Application, ..receives }, (Buffer, Nothing), "--override"),
-            (Case { receive: Sizer::Sobas, has_fit: true, ..receives }, (AtWork, Nothing), "at work"),
+            (Case { receive: BufferOwner::Application, ..receives }, (Buffer, Nothing), "--override"),
+            (Case { receive: BufferOwner::Sobas, has_fit: true, ..receives }, (AtWork, Nothing), "at work"),
             (queue, (Queue, Queue), "47 ms of delay and 0.47 MB in the queue less, at the same rate"),
             (Case { retransmits: 20, ..queue }, (Queue, Queue), "and the drops"),
             (Case { paces_itself: true, ..queue }, (Nothing, Queue), "paces by itself"),
@@ -265,7 +265,7 @@ mod tests {
             (Case { roof: Roof::Bound, ..path() }, (Nothing, Nothing), "held to a bound"),
             (Case { roof: Roof::Bound, ..buffer }, (Nothing, Nothing), "held to a bound"),
             (Case { retransmits: 20, ..path() }, (Drops, Drops), "if a short queue overflows"),
-            (Case { retransmits: 20, repeated_now: Some(0), ..path() }, (Drops, Drops), "came earlier"),
+            (Case { retransmits: 20, retransmitted_now: Some(0), ..path() }, (Drops, Drops), "came earlier"),
             (Case { retransmits: 20, paces_itself: true, ..path() }, (Nothing, Drops), "At the other end"),
         ] {
             let outlook = case.outlook();

@@ -35,7 +35,8 @@ const TICK_MS: u64 = 4;
 /// Share of the moving time from which on a queue stands.
 const STANDS: f64 = 0.5;
 
-/// Times in microseconds: watched, waiting for the reader, moving data, and of the latter queued.
+/// The evidence of a queue, added up over the samples. Times are in microseconds: watched, waiting for the reader,
+/// moving data, and of the latter queued.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Queue {
     watched: f64,

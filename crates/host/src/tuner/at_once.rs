@@ -40,8 +40,8 @@ pub(super) struct AtOnce {
 }
 
 impl AtOnce {
-    /// `budget` is the part that is shared out. Devices take `first` bytes at once, or still the size that another
-    /// plan has left.
+    /// Starts with the size `first`, in bytes: what the devices take, or the size that another plan has left.
+    /// `budget` is the part that is shared out.
     pub(super) fn new(budget: Bytes, first: u64) -> Self {
         Self { budget, size: first, allowed: u64::MAX, since: None }
     }

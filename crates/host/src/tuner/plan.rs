@@ -107,10 +107,10 @@ impl Plan {
 
     /// Returns the engine's configuration; the host's bounds are read now.
     pub fn engine_config(&self) -> Config {
-        let usual_send = Caps::of_host().original_maximum(Setting::TcpWmem);
+        let autotuning_send_max = Caps::of_host().original_maximum(Setting::TcpWmem);
         Config {
-            usual_send: usual_send.map_or(Config::USUAL_SEND, Bytes),
-            usual_unsent: number("ipv4/tcp_notsent_lowat").unwrap_or(u32::MAX),
+            autotuning_send_max: autotuning_send_max.map_or(Config::AUTOTUNING_SEND_MAX, Bytes),
+            default_notsent_lowat: number("ipv4/tcp_notsent_lowat").unwrap_or(u32::MAX),
             send: self.choice.send_rule(),
             published: self.choice.send.is_published(),
             receive: self.choice.receive_rule(),
@@ -145,7 +145,7 @@ impl Plan {
         }
         let times_first_flight = config.receive == ReceiveRule::Fit;
         let record_at_segment = if times_first_flight { Config::FULL_SEGMENT } else { Bytes::ZERO };
-        Config { record_after: Config::SHORT, record_at_segment, ..config }
+        Config { record_after: Config::SHORT_CONNECTION, record_at_segment, ..config }
     }
 
     /// Returns the engine's configuration for a command, whose report covers all data that it moves. Records are made late
@@ -276,12 +276,12 @@ mod tests {
     fn records_are_late_where_no_rule_needs_the_first_flight() {
         let after = |plan: Plan| plan.late_config().record_after;
         for policy in ["auto", "abt", "drs", "abt,sobas", "kernel", "fit", "abt,fit"] {
-            assert_eq!(after(plan(policy, "1GiB")), Config::SHORT, "{policy}");
+            assert_eq!(after(plan(policy, "1GiB")), Config::SHORT_CONNECTION, "{policy}");
         }
         for policy in ["sabt", "eq", "fixed:64KiB", "kernel,fixed:64KiB", "abt:published"] {
             assert_eq!(after(plan(policy, "1GiB")), Bytes::ZERO, "{policy}");
         }
-        assert_eq!(after(plan("auto", "64MiB")), Config::SHORT);
+        assert_eq!(after(plan("auto", "64MiB")), Config::SHORT_CONNECTION);
         assert_eq!(after(plan("auto", "63MiB")), Bytes::ZERO);
         assert_eq!(after(Plan { observe_only: true, ..plan("auto", "1GiB") }), Bytes::ZERO);
         assert_eq!(after(Plan { small_document: Bytes(1), ..plan("auto", "1GiB") }), Bytes::ZERO);
@@ -289,7 +289,7 @@ mod tests {
         assert_eq!(at_segment("abt,sobas"), Bytes::ZERO);
         assert_eq!(at_segment("abt,fit"), Config::FULL_SEGMENT, "it times the first flight");
         let of_run = |policy: &str| plan(policy, "1GiB").run_config().record_after;
-        assert_eq!((of_run("fit"), of_run("fit,kernel")), (Config::SHORT, Bytes::ZERO));
+        assert_eq!((of_run("fit"), of_run("fit,kernel")), (Config::SHORT_CONNECTION, Bytes::ZERO));
     }
 
     #[test]

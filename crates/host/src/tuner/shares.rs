@@ -389,8 +389,8 @@ fn is_ours(flow: &FlowState) -> bool {
     flow.may_send && !flow.owned.send
 }
 
-/// SABT's model of a connection. A round trip with losses counts as one loss, as in the throughput equation: if each
-/// lost segment counted (Matsuo), one overshoot of slow start would reduce the demand for the whole minute of the
+/// Returns SABT's model of a connection. A round trip with losses counts as one loss, as in the throughput equation: if
+/// each lost segment counted (Matsuo), one overshoot of slow start would reduce the demand for the whole minute of the
 /// loss window.
 fn model() -> sabt::Config {
     sabt::Config { losses: sabt::LossCount::Events, ..sabt::Config::default() }

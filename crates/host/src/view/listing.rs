@@ -76,7 +76,7 @@ impl Known {
     }
 }
 
-/// Memory that connections hold and may hold.
+/// Memory that connections hold and may hold, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     /// Number of connections.

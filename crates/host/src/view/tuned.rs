@@ -49,22 +49,26 @@ pub struct Fit {
     pub capacity_bps: Option<u64>,
     /// Number of times that the roof descended.
     pub descents: u32,
-    /// Number of times that the connection was left to the kernel.
-    pub left_alone: u32,
+    /// Number of times that the connection was left to the kernel (phase Open began).
+    #[serde(rename = "left_alone")]
+    pub opened: u32,
 }
 
 /// The phase of fit's rule at the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
 pub enum FitPhase {
     /// The kernel's slow start, measured.
-    Starting,
+    #[serde(rename = "starting")]
+    Start,
     /// Slow start below the first roof.
-    Ramping,
+    #[serde(rename = "ramping")]
+    Ramp,
     /// The roof follows the path's measured capacity.
-    Following,
-    /// No roof at present.
-    LeftAlone,
+    #[serde(rename = "following")]
+    Follow,
+    /// No roof for now: the connection is left to the kernel.
+    #[serde(rename = "left-alone")]
+    Open,
 }
 
 /// Why fit sets no roof.
@@ -150,17 +154,17 @@ impl Fit {
 impl fmt::Display for Fit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.phase {
-            FitPhase::Starting => "starting",
-            FitPhase::Ramping => "ramping",
-            FitPhase::Following => "following",
-            FitPhase::LeftAlone => "left alone",
+            FitPhase::Start => "starting",
+            FitPhase::Ramp => "ramping",
+            FitPhase::Follow => "following",
+            FitPhase::Open => "left alone",
         })?;
         match self.descents {
             0 => {}
             1 => f.write_str("; 1 descent")?,
             many => write!(f, "; {many} descents")?,
         }
-        match self.left_alone {
+        match self.opened {
             0 => Ok(()),
             1 => f.write_str("; once left to the kernel"),
             many => write!(f, "; {many} times left to the kernel"),
@@ -172,10 +176,10 @@ impl From<&FitState> for Fit {
     fn from(state: &FitState) -> Self {
         Self {
             phase: match state.phase {
-                EnginePhase::Starting => FitPhase::Starting,
-                EnginePhase::Ramping => FitPhase::Ramping,
-                EnginePhase::Following => FitPhase::Following,
-                EnginePhase::LeftAlone => FitPhase::LeftAlone,
+                EnginePhase::Start => FitPhase::Start,
+                EnginePhase::Ramp => FitPhase::Ramp,
+                EnginePhase::Follow => FitPhase::Follow,
+                EnginePhase::Open => FitPhase::Open,
             },
             reason: state.reason.map(|reason| match reason {
                 EngineReason::NoEvidence => FitReason::NoEvidence,
@@ -186,7 +190,7 @@ impl From<&FitState> for Fit {
             roof_bps: state.roof.map(Rate::bits_per_sec),
             capacity_bps: state.capacity.map(Rate::bits_per_sec),
             descents: state.descents,
-            left_alone: state.left_alone,
+            opened: state.opened,
         }
     }
 }
@@ -196,10 +200,10 @@ mod tests {
     use super::*;
     use crate::tuner::tests::flow;
 
-    /// Returns a sender in phase following, at 80 Mbit/s.
+    /// Returns a sender in phase Follow, at 80 Mbit/s.
     fn following() -> FlowState {
         let state = FitState {
-            phase: EnginePhase::Following,
+            phase: EnginePhase::Follow,
             roof: Some(Rate(10_000_000)),
             capacity: Some(Rate(10_100_000)),
             descents: 12,
@@ -212,8 +216,8 @@ mod tests {
         PolicyNames { send: send.to_owned(), receive: "kernel".to_owned() }
     }
 
-    fn left_alone(reason: EngineReason) -> Tuned {
-        let fit = FitState { phase: EnginePhase::LeftAlone, reason: Some(reason), ..FitState::default() };
+    fn open(reason: EngineReason) -> Tuned {
+        let fit = FitState { phase: EnginePhase::Open, reason: Some(reason), ..FitState::default() };
         Tuned::of(&FlowState { fit, ..flow(1, 0) }, &policy("fit"))
     }
 
@@ -224,7 +228,7 @@ mod tests {
         let fit = tuned.fit.unwrap();
         assert_eq!((fit.roof_bps, fit.capacity_bps), (Some(80_000_000), Some(80_800_000)));
         assert_eq!(fit.to_string(), "following; 12 descents");
-        let once = Fit { descents: 1, left_alone: 1, ..fit };
+        let once = Fit { descents: 1, opened: 1, ..fit };
         assert_eq!(once.to_string(), "following; 1 descent; once left to the kernel");
         assert_eq!(fit.left_to_kernel("cubic"), None);
         assert_eq!(Tuned::of(&following(), &policy("abt")).fit, None);
@@ -240,7 +244,7 @@ mod tests {
             (EngineReason::PacesItself, "vegas", "vegas is neither cubic nor reno"),
             (EngineReason::PacesItself, "", "its congestion control is neither cubic nor reno"),
         ] {
-            let line = left_alone(reason).fit.unwrap().left_to_kernel(name);
+            let line = open(reason).fit.unwrap().left_to_kernel(name);
             assert_eq!(line, Some(format!("fit leaves it to the kernel: {words}")));
         }
     }
@@ -254,8 +258,8 @@ mod tests {
         assert_eq!((shared.roof(), shared.judged(40_000_000)), (None, Roof::None), "the share limits");
         let dry = Tuned::of(&FlowState { set_pacing: None, ..following() }, &policy("fit"));
         assert_eq!((dry.roof(), dry.judged(80_000_000)), (None, Roof::None));
-        assert_eq!(left_alone(EngineReason::ForeignQueue).judged(0), Roof::ForeignQueue);
-        assert_eq!(left_alone(EngineReason::NoEvidence).judged(0), Roof::None);
+        assert_eq!(open(EngineReason::ForeignQueue).judged(0), Roof::ForeignQueue);
+        assert_eq!(open(EngineReason::NoEvidence).judged(0), Roof::None);
     }
 
     #[test]
@@ -264,7 +268,7 @@ mod tests {
         let text = serde_json::to_string(&tuned).unwrap();
         assert!(text.contains(r#""phase":"following","reason":null"#), "{text}");
         assert_eq!(serde_json::from_str::<Tuned>(&text).unwrap(), tuned);
-        let text = serde_json::to_string(&left_alone(EngineReason::ForeignQueue)).unwrap();
+        let text = serde_json::to_string(&open(EngineReason::ForeignQueue)).unwrap();
         assert!(text.contains(r#""phase":"left-alone","reason":"foreign-queue""#), "{text}");
         let older = r#"{"send_buffer_bytes":1,"send_changes":2,"receive_window_bytes":null,
             "receive_buffer_bytes":null,"receive_changes":0}"#;

@@ -220,8 +220,8 @@ fn many() -> Experiment {
         id: "abt-many",
         source: "Semke 1998, section 4.2",
         question: "Do 12 to 200 connections share the full rate fairly, within 2 MiB of send memory?",
-        scale: "15 s, 9 s with 50 and 35 s with 200 connections; the kernel is unconfined, as tcp_mem cannot be set for a network \
-            namespace.",
+        scale: "15 s, 9 s with 50 and 35 s with 200 connections; 2 MiB of send memory instead of 1 MB; the kernel is unconfined, as \
+            tcp_mem cannot be set for a network namespace.",
         counts_cost: false,
         survey: false,
         way: Way::Upload,

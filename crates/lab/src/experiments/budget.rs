@@ -45,7 +45,7 @@ fn few() -> Vec<Case> {
     ]
 }
 
-/// Cases with 34 to 42 KB for each connection: an initial window and little more.
+/// Returns the cases with 34 to 42 KB for each connection: an initial window and little more.
 fn many() -> Vec<Case> {
     vec![
         case(40, 68, 200, 8, true),

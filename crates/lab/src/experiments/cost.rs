@@ -8,6 +8,7 @@
 //! the programs' descriptors.
 
 use std::io::{self, BufRead, BufReader};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use bufwise_link::QueueSize;
@@ -19,9 +20,12 @@ use crate::spec::PathSpec;
 
 /// `BPF_PROG_TYPE_SOCK_OPS` of `linux/bpf.h`.
 const SOCK_OPS: &str = "13";
-/// Script that counts until its input ends; signals of a terminal do not end it.
-const COUNT: &str = "trap '' INT TERM HUP; setting=/proc/sys/kernel/bpf_stats_enabled; \
-    before=$(cat $setting) && echo 1 >$setting && echo counting; cat >/dev/null; echo $before >$setting";
+/// The kernel's setting.
+const SETTING: &str = "/proc/sys/kernel/bpf_stats_enabled";
+/// Script that counts, by the setting in the file `$1`, until its input ends; signals of a terminal do not end it. A setting that was
+/// on already is not written back: another laboratory may have switched it on, and may end first.
+const COUNT: &str = "trap '' INT TERM HUP; before=$(cat \"$1\") && echo 1 >\"$1\" && echo counting; cat >/dev/null; \
+    [ \"$before\" = 1 ] || echo \"$before\" >\"$1\"";
 /// Name of the method whose programs return at once when they are called.
 const NOTHING: &str = "nothing";
 /// Buffer maximum, larger than what the path holds, bytes.
@@ -140,8 +144,14 @@ pub(super) struct Counting {
 
 impl Counting {
     pub(super) fn start() -> io::Result<Self> {
-        let mut shell =
-            Command::new("sh").args(["-c", COUNT]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        Self::by(Path::new(SETTING))
+    }
+
+    /// Starts counting by the setting in a file.
+    fn by(setting: &Path) -> io::Result<Self> {
+        let mut script = Command::new("sh");
+        script.args(["-c", COUNT, "sh"]).arg(setting);
+        let mut shell = script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let mut word = String::new();
         if let Some(stdout) = shell.stdout.take() {
             BufReader::new(stdout).read_line(&mut word)?;
@@ -203,6 +213,24 @@ mod tests {
         assert_eq!(of(Way::Download, &[Some(&one)]), Some(8.0));
         assert_eq!(of(Way::Upload, &[Some(&one), None]), None, "a flow without a report");
         assert_eq!(of(Way::Upload, &[Some(&end(10.0, 0))]), None);
+    }
+
+    #[test]
+    fn the_setting_is_as_before_when_the_last_of_two_laboratories_ends() {
+        let directory = tempfile::tempdir().unwrap();
+        let setting = directory.path().join("enabled");
+        let now = || std::fs::read_to_string(&setting).unwrap();
+        for before in ["0\n", "1\n"] {
+            for first_ends_first in [true, false] {
+                std::fs::write(&setting, before).unwrap();
+                let [first, second] = [(); 2].map(|()| Counting::by(&setting).unwrap());
+                assert_eq!(now(), "1\n");
+                let (one, other) = if first_ends_first { (first, second) } else { (second, first) };
+                drop(one);
+                drop(other);
+                assert_eq!(now(), before);
+            }
+        }
     }
 
     #[test]

@@ -28,13 +28,20 @@ pub const LARGEST_FILE: u64 = 1 << 20;
 #[error("{0}")]
 pub struct FileError(String);
 
-/// Checks whether the policies, congestion controls and settings that a file names exist; each error says which do.
+/// Checks the sizes for `bufwise run`, and whether the policies, congestion controls and settings that a file names exist; each
+/// error says what is allowed.
 #[derive(Clone, Copy, Debug)]
 pub struct Policies {
     /// Checks a policy of `bufwise run`.
     pub run: fn(&str) -> Result<(), String>,
     /// Checks a policy of `bufwise get`.
     pub get: fn(&str) -> Result<(), String>,
+    /// Checks a size for `--memory` of `bufwise run`.
+    pub memory: fn(&str) -> Result<(), String>,
+    /// Checks a size for its `--small-documents`.
+    pub small_documents: fn(&str) -> Result<(), String>,
+    /// Checks a size for its `--gso-max-size`.
+    pub gso_max_size: fn(&str) -> Result<(), String>,
     /// Checks a congestion control; a method that only stands beside the others is not checked.
     pub congestion_control: fn(&str) -> Result<(), String>,
     /// Checks a network setting of a host, as `net.ipv4.tcp_wmem`.
@@ -43,8 +50,15 @@ pub struct Policies {
 
 impl Policies {
     /// Accepts any word.
-    pub const ANY: Self =
-        Self { run: |_| Ok(()), get: |_| Ok(()), congestion_control: |_| Ok(()), setting: |_| Ok(()) };
+    pub const ANY: Self = Self {
+        run: |_| Ok(()),
+        get: |_| Ok(()),
+        memory: |_| Ok(()),
+        small_documents: |_| Ok(()),
+        gso_max_size: |_| Ok(()),
+        congestion_control: |_| Ok(()),
+        setting: |_| Ok(()),
+    };
 }
 
 /// Parses the experiment that `text` describes; `id` is its name if the file gives none.

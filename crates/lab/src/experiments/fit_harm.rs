@@ -38,7 +38,7 @@ pub(super) fn experiments() -> Vec<Experiment> {
     ]
 }
 
-/// The pair of the daemon, `abt,sobas`, by the end that has it.
+/// Returns the daemon's pair of policies, `abt,sobas`, by the end that has it.
 fn pair() -> [Method; 3] {
     let names = ["abt at the sender", "sobas at the receiver", "abt,sobas at both"];
     fit::by_end(names, "abt", "sobas", &Method::default())

@@ -123,10 +123,17 @@ pub(crate) fn methods(result: &ExperimentResult) -> Vec<String> {
     methods
 }
 
-/// Returns the methods of a result, each with the name of the file that [`draw`] writes for it.
-pub(super) fn pictures(result: &ExperimentResult) -> Vec<(String, String)> {
+/// Returns the methods of the result at `place` among `results`, each with the name of the file that [`draw`] writes for it. Results
+/// of the same experiment have files of their own.
+pub(super) fn pictures(results: &[ExperimentResult], place: usize) -> Vec<(String, String)> {
+    let result = &results[place];
+    let id = plain(&result.id);
+    let number = match results[..place].iter().filter(|other| plain(&other.id) == id).count() {
+        0 => String::new(),
+        before => format!("-{}", before + 1),
+    };
     let named = |method: String| {
-        let file = format!("{}-{}.svg", result.id, plain(&method));
+        let file = format!("{id}{number}-{}.svg", plain(&method));
         (method, file)
     };
     methods(result).into_iter().map(named).collect()
@@ -135,7 +142,7 @@ pub(super) fn pictures(result: &ExperimentResult) -> Vec<(String, String)> {
 /// Returns the maps of a method as an SVG element.
 ///
 /// # Errors
-/// None: writing to a string does not fail.
+/// Never: writing to a string does not fail.
 pub(crate) fn map(result: &ExperimentResult, method: &str) -> Result<String, fmt::Error> {
     paint(result, method).map_err(|_| fmt::Error)
 }
@@ -145,8 +152,8 @@ pub(crate) fn map(result: &ExperimentResult, method: &str) -> Result<String, fmt
 /// # Errors
 /// [`HeatMapError`] when a file cannot be written.
 pub fn draw(results: &[ExperimentResult], directory: &Path) -> Result<(), HeatMapError> {
-    for result in results {
-        for (method, file) in pictures(result) {
+    for (place, result) in results.iter().enumerate() {
+        for (method, file) in pictures(results, place) {
             let path = directory.join(file);
             let failed = |reason| HeatMapError { path: path.clone(), reason };
             let picture = paint(result, &method).map_err(|error| failed(error.to_string()))?;
@@ -268,7 +275,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let result = measured();
         draw(std::slice::from_ref(&result), directory.path()).unwrap();
-        let pictures = pictures(&result);
+        let pictures = pictures(std::slice::from_ref(&result), 0);
         assert_eq!(pictures.len(), grid().methods.len());
         assert_eq!(pictures[0], ("cubic".to_owned(), "fit-grid-cubic.svg".to_owned()));
         for (_, file) in pictures {
@@ -278,6 +285,15 @@ mod tests {
         }
         let cubic = fs::read_to_string(directory.path().join("fit-grid-cubic.svg")).unwrap();
         assert_eq!(cubic.matches("\n50.0\n").count(), result.cases.len(), "each cell's goodput");
+    }
+
+    #[test]
+    fn each_result_has_files_of_its_own_in_the_directory() {
+        let of = |id: &str| ExperimentResult { id: id.to_owned(), ..measured() };
+        let results = [of("fit-grid"), of("../fit/grid"), of("/other")];
+        let first = |place| pictures(&results, place).remove(0).1;
+        assert_eq!([first(0), first(1)], ["fit-grid-cubic.svg", "fit-grid-2-cubic.svg"]);
+        assert_eq!(first(2), "other-cubic.svg");
     }
 
     #[test]

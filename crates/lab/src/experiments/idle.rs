@@ -13,15 +13,15 @@ use crate::testbed::goodput_ceiling;
 /// Interval at which a changing rate is sampled, s.
 const STEP: f64 = 0.05;
 
-/// Returns the most payload per second that the case's first path carries in `seconds`, bit/s; for a cell of a grid
-/// with an ideal slow start. `None` without a rate.
-pub(super) fn goodput(case: &Case, way: Way, seconds: f64) -> Option<f64> {
+/// Returns the most payload per second that the case's first path carries in `seconds` from `begin` of the run on, bit/s; for a
+/// cell of a grid with an ideal slow start. `None` without a rate.
+pub(super) fn goodput(case: &Case, way: Way, begin: f64, seconds: f64) -> Option<f64> {
     if let Some(cell) = case.setup.cell {
         return Some(Cell { seconds: seconds.round() as u32, ..cell }.ceiling_bps());
     }
     let path = way.of(case.paths.first()?);
     let moments = (seconds / STEP).ceil().max(1.0) as u32;
-    let rates = (0..moments).map(|moment| Some(rate(&path, f64::from(moment) * STEP)?.0 as f64));
+    let rates = (0..moments).map(|moment| Some(rate(&path, begin + f64::from(moment) * STEP)?.0 as f64));
     let mean = rates.sum::<Option<f64>>()? / f64::from(moments);
     Some(goodput_ceiling(BitRate(mean as u64), path.mtu))
 }
@@ -83,9 +83,11 @@ mod tests {
         let changes = PathSpec { trace, ..path(100, 20) };
         let at = [0.0, 19.9, 20.0, 40.0, 59.9, 60.1, 81.0].map(|t| round_trip(&changes, t));
         assert_eq!(at, [0.02, 0.02, 0.02, 0.06, 0.06, 0.02, 0.02]);
-        let steady = |mbit: u64| goodput(&case(path(mbit, 20)), Way::Download, 60.0).unwrap();
-        let mean = goodput(&case(changes), Way::Download, 60.0).unwrap();
+        let steady = |mbit: u64| goodput(&case(path(mbit, 20)), Way::Download, 0.0, 60.0).unwrap();
+        let mean = goodput(&case(changes.clone()), Way::Download, 0.0, 60.0).unwrap();
         assert!((mean / ((steady(100) * 2.0 + steady(20)) / 3.0) - 1.0).abs() < 0.01, "{mean}");
+        let later = goodput(&case(changes), Way::Download, 20.0, 20.0).unwrap();
+        assert!((later / steady(20) - 1.0).abs() < 0.01, "{later}");
     }
 
     #[test]
@@ -106,14 +108,14 @@ mod tests {
             ..case(cell.path())
         };
         let own = Cell { seconds: 2, ..cell }.ceiling_bps();
-        assert_eq!(goodput(&in_a_grid, Way::Download, 2.1), Some(own));
-        assert_eq!(goodput(&case(PathSpec::default()), Way::Download, 2.0), None);
+        assert_eq!(goodput(&in_a_grid, Way::Download, 0.0, 2.1), Some(own));
+        assert_eq!(goodput(&case(PathSpec::default()), Way::Download, 0.0, 2.0), None);
     }
 
     #[test]
     fn each_direction_has_its_own_rate_and_trace() {
         let slow = PathSpec { rate_a_to_b: Some(BitRate(10_000_000)), ..path(100, 20) };
-        let of = |path: &PathSpec, way| goodput(&case(path.clone()), way, 10.0).unwrap();
+        let of = |path: &PathSpec, way| goodput(&case(path.clone()), way, 0.0, 10.0).unwrap();
         let (up, down) = (of(&slow, Way::Upload), of(&slow, Way::Download));
         assert!((down / up - 10.0).abs() < 1e-3, "{up} {down}");
         let changes = PathSpec { trace_a_to_b: "0 50mbit\n5 100mbit".parse().ok(), ..path(100, 20) };

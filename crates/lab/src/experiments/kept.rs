@@ -430,6 +430,25 @@ mod tests {
     }
 
     #[test]
+    fn a_result_is_not_taken_if_another_flow_is_measured() {
+        let out = tempfile::tempdir().unwrap();
+        let mut experiment = experiment();
+        experiment.methods.truncate(1);
+        experiment.cases.truncate(1);
+        let case = &mut experiment.cases[0];
+        case.flows.truncate(2);
+        (case.setup.methods, case.setup.repeat) = (Vec::new(), Some(1));
+        // Without a policy no command shows which flows are background load.
+        experiment.methods[0].client = None;
+        let text = serde_json::to_vec(&result(&experiment, None)).unwrap();
+        fs::write(out.path().join(file_name(experiment.id, None)), text).unwrap();
+        let is_taken = |one: &Experiment| finished(one, None, &options(out.path(), false)).unwrap().is_some();
+        assert!(is_taken(&experiment));
+        experiment.cases[0].flows[0].cross = true;
+        assert!(!is_taken(&experiment));
+    }
+
+    #[test]
     fn a_result_is_taken_if_the_same_call_would_repeat_it() {
         let out = tempfile::tempdir().unwrap();
         let options = |repeat| {

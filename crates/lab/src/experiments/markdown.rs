@@ -21,14 +21,14 @@ impl fmt::Display for Cell<'_> {
 /// Writes the results of experiments and the runs over paths, each in the order given.
 ///
 /// # Errors
-/// None: writing to a string does not fail.
+/// Never: writing to a string does not fail.
 pub fn write(results: &[ExperimentResult], runs: &[Recorded]) -> Result<String, fmt::Error> {
     let mut text = String::from("# Experiments\n\n");
     if !results.is_empty() {
         summary(&mut text, results)?;
     }
-    for result in results {
-        experiment(&mut text, result)?;
+    for place in 0..results.len() {
+        experiment(&mut text, results, place)?;
     }
     over_paths(&mut text, runs)?;
     Ok(text)
@@ -71,7 +71,9 @@ fn summary(text: &mut String, results: &[ExperimentResult]) -> fmt::Result {
     Ok(())
 }
 
-fn experiment(text: &mut String, result: &ExperimentResult) -> fmt::Result {
+/// Writes the result at `place` among `results`.
+fn experiment(text: &mut String, results: &[ExperimentResult], place: usize) -> fmt::Result {
+    let result = &results[place];
     write!(text, "\n## {}\n{}", result.id, result.question)?;
     writeln!(
         text,
@@ -84,7 +86,7 @@ fn experiment(text: &mut String, result: &ExperimentResult) -> fmt::Result {
     result.ran.iter().try_for_each(|ran| writeln!(text, "Ran {ran}."))?;
     result.left_out.iter().try_for_each(|method| writeln!(text, "\nLeft out: {method}."))?;
     summaries(text, result)?;
-    for (method, file) in heat::pictures(result) {
+    for (method, file) in heat::pictures(results, place) {
         writeln!(text, "\n![{method}]({file})")?;
     }
     for case in &result.cases {

@@ -106,15 +106,26 @@ pub(super) fn found(path: &PathSpec, report: &Value) -> Option<Vec<Probed>> {
     [("here", rates.0, path.cross_b_to_a), ("there", rates.1, path.cross_a_to_b)]
         .into_iter()
         .map(|(way, rate, cross)| {
-            let others = cross.map_or(0.0, |cross| cross.rate.0 as f64);
+            let others = cross.map_or(0.0, mean_rate);
             let available = number(&format!("/{way}/available/middle_bps")).unwrap_or_default();
             Some(Probed {
                 capacity: (number(&format!("/{way}/capacity/middle_bps"))?, rate * of_ip),
                 rtt,
-                available: Some((available, (rate - others) * of_ip)),
+                available: Some((available, (rate - others).max(0.0) * of_ip)),
             })
         })
         .collect()
+}
+
+/// Returns the mean rate of other traffic, bit/s: bursts take their rate for a part of the time.
+fn mean_rate(CrossTraffic { rate, pattern, .. }: CrossTraffic) -> f64 {
+    let rate = rate.0 as f64;
+    match pattern {
+        CrossPattern::Constant => rate,
+        CrossPattern::Bursty { on, off, .. } | CrossPattern::Aggregate { on, off, .. } => {
+            rate * on.0 as f64 / (on.0 as f64 + off.0 as f64)
+        }
+    }
 }
 
 #[cfg(test)]
@@ -154,6 +165,13 @@ mod tests {
         assert_eq!(Probed::value(Quantity::AvailableLeast, &found_of(&report).unwrap()), Some(0.0));
         report["there"]["capacity"] = Value::Null;
         assert!(found_of(&report).is_none());
+    }
+
+    #[test]
+    fn bursts_leave_what_they_do_not_take_on_the_mean() {
+        let cross = |text: &str| text.parse::<crate::spec::CrossSpec>().unwrap().0;
+        let rates = ["10mbit", "40mbit:100ms,300ms", "40mbit:100ms,300ms,8"].map(cross).map(mean_rate);
+        assert_eq!(rates, [10e6; 3]);
     }
 
     #[test]

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Quantity {
-    /// Payload that arrived per second, all flows together, bit/s.
+    /// Payload that arrived per second, all flows together, bit/s. Of flows that start or end at different times: from the first
+    /// start to the last end.
     GoodputBps,
     /// Payload per second of the flows on the first path, bit/s.
     GoodputPath1Bps,
@@ -16,7 +17,7 @@ pub enum Quantity {
     GoodputPath2Bps,
     /// Payload per second of the flows on the third path, bit/s.
     GoodputPath3Bps,
-    /// Most memory that the send queues of the measured flows held together, bytes.
+    /// Most memory that the send queues of the measured flows held together on one host, bytes.
     HeldPeakBytes,
     /// Most memory that the sockets held at their senders plus the most at their receivers, bytes.
     SocketMemoryBytes,
@@ -33,9 +34,9 @@ pub enum Quantity {
     Drops,
     /// Share of the time, after the first second, in which the receiver's window held the sender back.
     ReceiveWindowLimited,
-    /// Segments sent again.
+    /// Number of retransmitted segments.
     Retransmits,
-    /// Segments sent again, as a share of the segments needed.
+    /// Retransmitted segments, as a share of the segments needed.
     RetransmitShare,
     /// Jain's index of fairness over the connections: 1 if all got the same.
     JainIndex,
@@ -45,9 +46,9 @@ pub enum Quantity {
     BufferVariation,
     /// Time from the request for a document to its last byte, mean over the documents, s.
     ResponseS,
-    /// Median of those times, s.
+    /// Median of the times from request to last byte, s.
     ResponseMedianS,
-    /// 95th percentile of those times, s.
+    /// 95th percentile of these times, s.
     ResponseP95S,
     /// Mean time of a call of the program in the kernel, s.
     CallbackS,
@@ -59,7 +60,7 @@ pub enum Quantity {
     CarriedWithin,
     /// Packets dropped in the tight links' queues from two seconds after the start of the data on.
     LateDrops,
-    /// Most memory that the receive queues of the measured flows held together, bytes.
+    /// Most memory that the receive queues of the measured flows held together on one host, bytes.
     ReceiveHeldPeakBytes,
     /// Payload that arrived per second of the background flows, bit/s.
     OthersBps,
@@ -70,7 +71,7 @@ pub enum Quantity {
     /// Payload for which a sender's buffer has room, over its congestion window: 5th percentile of the samples after
     /// two seconds.
     BufferWindowsP5,
-    /// The same: 95th percentile.
+    /// The 95th percentile of the same.
     BufferWindowsP95,
     /// Jain's index over each connection's rate relative to an equal share of its path, from two seconds after the last
     /// one's start on: 1 if connections that share a path get the same and all paths are used alike.
@@ -81,13 +82,13 @@ pub enum Quantity {
     WindowPerFlight,
     /// Largest window that the receiver advertised, bytes.
     WindowPeakBytes,
-    /// Capacity that probes measured over the path's own at that time: the least of all files.
+    /// Capacity that probes measured, divided by the path's own at that time: the least over all files.
     CapacityLeast,
-    /// The same: the most of all files.
+    /// The largest of these quotients over all files.
     CapacityMost,
-    /// Shortest round trip that probes measured over the path's own at that time: the least of all files.
+    /// Shortest round trip that probes measured, divided by the path's own at that time: the least over all files.
     ProbedRttLeast,
-    /// The same: the most of all files.
+    /// The largest of these quotients over all files.
     ProbedRttMost,
     /// Largest product of capacity and round trip that probes measured, minus the smallest, bits.
     BdpRangeBits,
@@ -97,9 +98,9 @@ pub enum Quantity {
     GoodputShare,
     /// Mean of the sender's smoothed round-trip time minus that of the idle path at the same moment, s.
     AddedRttS,
-    /// Available bandwidth that probes measured over what other traffic leaves: the least of the two ways.
+    /// Available bandwidth that probes measured, divided by what other traffic leaves: the smaller of both directions.
     AvailableLeast,
-    /// The same: the most of the two ways.
+    /// The larger of these quotients.
     AvailableMost,
     /// Payload per second of a file's data connection, or of a program, bit/s; mean over several.
     TransferBps,

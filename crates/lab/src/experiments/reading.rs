@@ -102,7 +102,9 @@ impl<'a> Reading<'a> {
 
     /// Returns the quantities of the list that this run has.
     pub(super) fn values(&self, quantities: &[Quantity]) -> BTreeMap<Quantity, f64> {
-        quantities.iter().filter_map(|quantity| Some((*quantity, self.value(*quantity)?))).collect()
+        // JSON has no infinite number: a quotient by zero is not measured.
+        let value = |quantity: Quantity| self.value(quantity).filter(|value| value.is_finite());
+        quantities.iter().filter_map(|quantity| Some((*quantity, value(*quantity)?))).collect()
     }
 
     fn value(&self, quantity: Quantity) -> Option<f64> {
@@ -163,17 +165,29 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Returns payload per second, without the time in which the path stood still.
+    /// Returns payload per second, without the time in which the path stood still. The rates of flows that run all the time
+    /// together add up. Where some run alone for a while, they do not: there the payload counts over the time from the first
+    /// start to the last end.
     fn goodput(&self, reports: &[Report<'_>], of: impl Fn(&Flow) -> bool) -> Option<f64> {
         // A user's requests beside the flows do not count as load.
         let carries = |flow: &Flow| {
             !matches!(flow.amount, Amount::Requests(..) | Amount::Documents(..) | Amount::Probe(..))
         };
         let reports = reports.iter().filter(|report| carries(report.flow) && of(report.flow));
-        let rates: Option<Vec<f64>> =
-            reports.map(|report| number(report, "/sum_received/bits_per_second")).collect();
-        let rates = rates.filter(|rates| !rates.is_empty())?;
-        Some(rates.iter().sum::<f64>() / self.moving)
+        let reports: Vec<&Report<'_>> = reports.collect();
+        let first = reports.first()?.flow;
+        let with_first = |flow: &Flow| {
+            (flow.delay, flow.amount) == (first.delay, first.amount)
+                && matches!(flow.amount, Amount::Seconds(..))
+        };
+        let are_together = reports.len() == 1 || reports.iter().all(|report| with_first(report.flow));
+        let sum = |pointer| reports.iter().map(|report| number(report, pointer)).sum::<Option<f64>>();
+        let rate = if are_together {
+            sum("/sum_received/bits_per_second")?
+        } else {
+            sum("/sum_received/bytes")? * 8.0 / span(&reports)?
+        };
+        Some(rate / self.moving)
     }
 
     /// Returns the larger of the samples' peak and the peak that `bufwise run` measured.
@@ -251,7 +265,9 @@ impl<'a> Reading<'a> {
 
     fn goodput_share(&self) -> Option<f64> {
         let seconds = self.reports.iter().filter_map(|report| number(report, "/sum_received/seconds"));
-        let ideal = idle::goodput(self.case, self.way, seconds.reduce(f64::max)?)?;
+        // The path's time counts from its making, not from the first data on.
+        let begin = self.data.first().map_or(0.0, |sample| sample.t);
+        let ideal = idle::goodput(self.case, self.way, begin, seconds.reduce(f64::max)?)?;
         Some(self.value(Quantity::GoodputBps)? / ideal)
     }
 
@@ -377,6 +393,16 @@ pub(super) fn sends(way: Way, sample: &ConnectionSample, of_flow: impl Fn(u16) -
 
 fn number(report: &Report<'_>, pointer: &str) -> Option<f64> {
     report.end.as_ref()?.pointer(pointer)?.as_f64()
+}
+
+/// Returns the seconds from the first flow's start to the last one's end.
+fn span(reports: &[&Report<'_>]) -> Option<f64> {
+    let begin = |report: &Report<'_>| report.flow.delay.0 as f64 / 1e9;
+    let lasts = |report: &Report<'_>| number(report, "/sum_received/seconds").or(number(report, "/seconds"));
+    let end = |report: &&Report<'_>| Some(begin(report) + lasts(report)?);
+    let first = reports.iter().map(|report| begin(report)).reduce(f64::min)?;
+    let last = reports.iter().map(end).collect::<Option<Vec<_>>>()?.into_iter().reduce(f64::max)?;
+    (last > first).then_some(last - first)
 }
 
 pub(super) type Key = (SocketAddr, SocketAddr);

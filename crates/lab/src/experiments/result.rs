@@ -7,7 +7,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::cell::Cell;
-use super::model::{Case, Comparison, Experiment, Method, Quantity, WEB_SERVER};
+use super::model::{Case, Comparison, Experiment, Method, Quantity, WEB_SERVER, Way};
 use super::over_time::OverTime;
 use super::ran::Ran;
 use super::script::{Commands, quoted};
@@ -98,6 +98,10 @@ pub struct CaseResult {
     /// Memory that the queues of a tuned end may hold, bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<u64>,
+    /// The way of the data, and for each flow whether it is background load, which the commands do not always show; empty: an
+    /// earlier version wrote it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub flows: String,
 }
 
 /// Result of one method in one case.
@@ -285,6 +289,7 @@ impl CaseResult {
             needed: if experiment.survey { experiment.repeat(case, quick, asked) } else { 0 },
             cell: case.setup.cell,
             memory: case.memory,
+            flows: flows(experiment.way, case),
         }
     }
 
@@ -299,7 +304,8 @@ impl CaseResult {
     /// Whether `other` is the same case, over the same paths.
     pub(super) fn is_of(&self, other: &Self) -> bool {
         let what = |one: &Self| (one.name.clone(), one.paths.clone(), one.cell, one.memory);
-        what(self) == what(other)
+        let is_unknown = self.flows.is_empty() || other.flows.is_empty();
+        what(self) == what(other) && (is_unknown || self.flows == other.flows)
     }
 
     /// Returns the result of a method, if it ran in this case.
@@ -317,6 +323,7 @@ impl CaseResult {
             needed: 0,
             cell: None,
             memory: None,
+            flows: String::new(),
         }
     }
 
@@ -400,6 +407,13 @@ impl MethodResult {
     pub fn problems(&self) -> BTreeSet<&str> {
         self.runs.iter().filter_map(|run| run.problem.as_deref()).collect()
     }
+}
+
+/// Returns the way of the data and the kinds of the flows, in words.
+fn flows(way: Way, case: &Case) -> String {
+    let kinds = case.flows.iter().map(|flow| if flow.cross { "background" } else { "measured" });
+    let way = if way == Way::Upload { "upload" } else { "download" };
+    std::iter::once(way).chain(kinds).collect::<Vec<_>>().join(", ")
 }
 
 /// Computes medians over the valid runs. With fewer than `needed` valid runs there is no median; if `needed` is 0 and

@@ -135,7 +135,7 @@ pub(super) fn movers() -> [Method; 6] {
     ]
 }
 
-/// Targets for a link with `mbit` (Mbit/s) free: used, and without drops.
+/// Returns the targets for a link with `mbit` (Mbit/s) free: used, and without drops.
 fn free(case: &str, mbit: u64) -> [Target; 2] {
     let enough = mbit as f64 * 1e6 * PAYLOAD * USED;
     [
@@ -221,7 +221,7 @@ pub(super) fn one(name: &str, path: PathSpec, flows: Vec<Flow>) -> Case {
     }
 }
 
-/// Experiments at 970 Mbit/s, 20 ms.
+/// Returns the experiments at 970 Mbit/s, 20 ms.
 fn gigabit() -> [Experiment; 3] {
     let spec = || PathSpec { queue: "bdp/4".parse().ok(), ..path(970, 20) };
     let limited = beside_a_limited_flow(file(450, 8), LIMIT_500_MBIT);
@@ -229,7 +229,7 @@ fn gigabit() -> [Experiment; 3] {
         "sobas-fig14-15",
         "Prasad 2004, figures 14 and 15",
         "970 Mbit/s x 20 ms beside a TCP flow of at most 500 Mbit/s: does SOBAS get more than maximum buffers?",
-        "8 s; the other flow is iperf3's, limited by its buffer, and begins 1 s before the file.",
+        "8 s (450 MB instead of 1 GB); the other flow is iperf3's, limited by its buffer, and begins 1 s before the file.",
         one("limited", spec(), limited),
         more("limited"),
     );
@@ -239,7 +239,7 @@ fn gigabit() -> [Experiment; 3] {
             "sobas-fig9-10",
             "Prasad 2004, figures 9 and 10",
             "970 Mbit/s x 20 ms, queue of a quarter BDP: does SOBAS use the available bandwidth without drops?",
-            "8 s, without other traffic, so that A is 970 Mbit/s; the paper has 950.",
+            "8 s (970 MB instead of 1 GB), without other traffic, so that A is 970 Mbit/s; the paper has 950.",
             one("alone", spec(), vec![file(970, 8)]),
             free("alone", 970).to_vec(),
         ),
@@ -247,7 +247,8 @@ fn gigabit() -> [Experiment; 3] {
             "sobas-fig11-13",
             "Prasad 2004, figures 11 to 13",
             "970 Mbit/s x 20 ms beside unresponsive bursts: does SOBAS get more than maximum buffers?",
-            "10 s; 400 Mbit/s on the mean from 32 heavy-tailed sources, instead of a recorded trace.",
+            "10 s (690 MB instead of 1 GB); 400 Mbit/s on the mean from 32 heavy-tailed sources, instead of a recorded trace, so that \
+             A is 570 Mbit/s; the paper has 550.",
             one("bursts", PathSpec { cross_b_to_a: aggregate(400), ..spec() }, vec![file(550, 10)]),
             more("bursts"),
         ),
@@ -255,20 +256,20 @@ fn gigabit() -> [Experiment; 3] {
     ]
 }
 
-/// Target where the available bandwidth varies: not less than maximum buffers get.
+/// Returns the target where the available bandwidth varies: not less than maximum buffers get.
 fn more(case: &str) -> Vec<Target> {
     let bound = Bound::AtLeastTimes(1.0, CUBIC);
     vec![Target::new("sobas", Quantity::GoodputBps, bound).only_in([case])]
 }
 
-/// Experiments at 620 Mbit/s, 10 and 60 ms.
+/// Returns the experiments at 620 Mbit/s, 10 and 60 ms.
 fn oc12() -> [Experiment; 2] {
     let spec = |rtt| PathSpec { queue: "bdp/2".parse().ok(), ..path(620, rtt) };
     let near = with_file(
         "sobas-fig16-17",
         "Prasad 2004, figures 16 and 17",
         "620 Mbit/s x 10 ms: does SOBAS use the available bandwidth without drops?",
-        "8 s, without other traffic.",
+        "8 s (620 MB instead of 1 GB), without other traffic.",
         one("alone", spec(10), vec![file(620, 8)]),
         free("alone", 620).to_vec(),
     );
@@ -276,14 +277,14 @@ fn oc12() -> [Experiment; 2] {
         "sobas-fig18-19",
         "Prasad 2004, figures 18 and 19",
         "620 Mbit/s x 60 ms, of which bursts of others take 190: does SOBAS get more than maximum buffers?",
-        "10 s; 190 Mbit/s on the mean from 32 heavy-tailed sources, instead of live traffic.",
+        "10 s (540 MB instead of 1 GB); 190 Mbit/s on the mean from 32 heavy-tailed sources, instead of live traffic.",
         one("430 free", PathSpec { cross_b_to_a: aggregate(190), ..spec(60) }, vec![file(430, 10)]),
         more("430 free"),
     );
     [near, far]
 }
 
-/// Experiments at 97 Mbit/s, 40 and 155 ms.
+/// Returns the experiments at 97 Mbit/s, 40 and 155 ms.
 fn fast_ethernet() -> [Experiment; 3] {
     let spec = |rtt| PathSpec { queue: "bdp/2".parse().ok(), ..path(97, rtt) };
     let loaded =
@@ -293,7 +294,7 @@ fn fast_ethernet() -> [Experiment; 3] {
             "sobas-fig20-21",
             "Prasad 2004, figures 20 and 21",
             "97 Mbit/s x 40 ms: does SOBAS use the available bandwidth without drops?",
-            "10 s, without other traffic.",
+            "10 s (120 MB instead of 200), without other traffic.",
             one("97 free", spec(40), vec![file(97, 10)]),
             free("97 free", 97).to_vec(),
         ),
@@ -301,7 +302,7 @@ fn fast_ethernet() -> [Experiment; 3] {
             "sobas-fig22-23",
             "Prasad 2004, figures 22 and 23",
             "97 Mbit/s x 40 ms, of which others take 17: does SOBAS use the rest without drops?",
-            "10 s; the others are unresponsive and steady.",
+            "10 s (100 MB instead of 200); the others are unresponsive and steady.",
             one("80 free", loaded(40, 17), vec![file(80, 10)]),
             free("80 free", 80).to_vec(),
         ),
@@ -309,7 +310,7 @@ fn fast_ethernet() -> [Experiment; 3] {
             "sobas-fig24-25",
             "Prasad 2004, figures 24 and 25",
             "97 Mbit/s x 155 ms, of which others take 57: does SOBAS use the rest without drops?",
-            "10 s; the others are unresponsive and steady.",
+            "10 s (50 MB instead of 200); the others are unresponsive and steady.",
             one("40 free", loaded(155, 57), vec![file(40, 10)]),
             free("40 free", 40).to_vec(),
         ),

@@ -89,7 +89,7 @@ impl Judge<'_> {
 }
 
 /// Returns the bandwidth-delay product of the case's first path in the direction of the data, bytes.
-fn product(case: &Case, way: Way) -> Option<f64> {
+pub(super) fn product(case: &Case, way: Way) -> Option<f64> {
     let path = way.of(case.paths.first()?);
     Some(path.tight_rate()?.0 as f64 / 8.0 * path.whole_rtt().0 as f64 / 1e9)
 }
@@ -210,9 +210,10 @@ pub(super) fn with_unit(quantity: Quantity, value: f64) -> String {
     format!("{} {}", quantity.show(value), quantity.shown().unit).trim().to_owned()
 }
 
-/// Writes 0.98 as "98% of", 7 as "7 times".
+/// Writes 0.98 as "98% of", 0.975 as "97.5% of", 7 as "7 times".
 fn factor(times: f64) -> String {
-    if times < 2.0 { format!("{:.0}% of", times * 100.0) } else { format!("{times} times") }
+    let tenths = (times * 1e3).round();
+    if times < 2.0 { format!("{}% of", tenths / 10.0) } else { format!("{times} times") }
 }
 
 impl Verdict {
@@ -340,6 +341,8 @@ mod tests {
     fn a_verdict_says_what_was_wanted_and_what_came_out() {
         let times = verdict(Bound::AtLeastTimes(7.0, "other"), 5e6, 10e6);
         assert_eq!(times.text, "at least 7 times `other`'s (70.0 Mbit/s)");
+        let exact = verdict(Bound::AtLeastTimes(0.975, "other"), 488e6, 500e6);
+        assert_eq!(exact.text, "at least 97.5% of `other`'s (487.5 Mbit/s)");
         let verdict = verdict(Bound::AtLeastTimes(0.98, "other"), 479e6, 500e6);
         let text = "NOT MET      c: goodput of `own` at least 98% of `other`'s (490.0 Mbit/s): 479.0 Mbit/s";
         assert_eq!(verdict.to_string(), text);

@@ -28,7 +28,7 @@ const STYLE_HASH: &str = "sha256-vjTv9tTe2Tq5Pv43sRey53l8/UDWbdZHSuzeQgwFLLU=";
 /// Writes the results of experiments and the runs over paths, each in the order given.
 ///
 /// # Errors
-/// None: writing to a string does not fail.
+/// Never: writing to a string does not fail.
 pub fn write(results: &[ExperimentResult], runs: &[Recorded]) -> Result<String, fmt::Error> {
     let anchors = anchors(results, runs);
     let mut text = format!(

@@ -38,7 +38,7 @@ impl Train {
         Self { packets: packets.into(), run: Vec::with_capacity(packets.into()), broken: false }
     }
 
-    /// Packet `index` arrived at `nanos`.
+    /// Notes that packet `index` arrived at `nanos`.
     pub(super) fn arrived(&mut self, index: u16, nanos: u64) {
         if !self.broken && usize::from(index) == self.run.len() {
             self.run.push(nanos);
@@ -51,14 +51,14 @@ impl Train {
         self.run.len() == self.packets
     }
 
-    /// Distance of the run's first and last packet over the number of distances between, in nanoseconds.
+    /// Returns the distance of the run's first and last packet over the number of distances between, in nanoseconds.
     fn mean_distance(&self) -> Option<f64> {
         let (first, last) = (self.run.first()?, self.run.last()?);
         let all = last.checked_sub(*first).filter(|all| *all > 0 && self.run.len() >= SHORTEST_RUN)?;
         Some(all as f64 / (self.run.len() - 1) as f64)
     }
 
-    /// Mean distance of the run's packets in nanoseconds.
+    /// Returns the mean distance of the run's packets in nanoseconds.
     pub(super) fn dispersion(&self) -> Option<f64> {
         if self.run.len() < SHORTEST_RUN {
             return None;
@@ -82,8 +82,8 @@ impl Train {
 /// Index of a packet, and its arrival in nanoseconds.
 type Point = (f64, f64);
 
-/// The line (a point and its slope) that is nearest to all arrivals with none below it: the edge of the lower convex
-/// hull at the middle. `None` unless it rises.
+/// Returns the line (a point and its slope) that is nearest to all arrivals with none below it: the edge of the lower
+/// convex hull at the middle. `None` unless it rises.
 fn line_below(arrivals: &[Point]) -> Option<(Point, f64)> {
     let mut hull: Vec<Point> = Vec::with_capacity(arrivals.len());
     for point in arrivals {
@@ -102,7 +102,7 @@ fn line_below(arrivals: &[Point]) -> Option<(Point, f64)> {
     (slope > 0.0).then_some((edge[0], slope))
 }
 
-/// Slope of the least-squares line through at least two points with different indices.
+/// Returns the slope of the least-squares line through at least two points with different indices.
 fn slope_through(points: &[Point]) -> f64 {
     let n = points.len() as f64;
     let mean = |part: fn(&Point) -> f64| points.iter().map(part).sum::<f64>() / n;
@@ -112,7 +112,7 @@ fn slope_through(points: &[Point]) -> f64 {
     points.iter().map(product).sum::<f64>() / points.iter().map(square).sum::<f64>()
 }
 
-/// The rate, in payload bytes per second, at which trains of packets of `length` bytes arrived.
+/// Returns the rate, in payload bytes per second, at which trains of packets of `length` bytes arrived.
 ///
 /// `None` when no train had a run that can be used.
 pub(super) fn capacity(trains: &[Train], length: Bytes) -> Option<Rate> {
@@ -129,8 +129,8 @@ pub(super) fn capacity(trains: &[Train], length: Bytes) -> Option<Rate> {
     rate(length, median)
 }
 
-/// The rate by the mean dispersion of all trains, as Prasad 2004 (section IV-B) has it: from the first packet of a run to
-/// its last.
+/// Returns the rate by the mean dispersion of all trains, as Prasad 2004 (section IV-B) has it: from the first packet
+/// of a run to its last.
 ///
 /// `None` when no train had a run that can be used.
 pub(super) fn mean_rate(trains: &[Train], length: Bytes) -> Option<Rate> {
@@ -141,7 +141,8 @@ pub(super) fn mean_rate(trains: &[Train], length: Bytes) -> Option<Rate> {
     rate(length, dispersions.iter().sum::<f64>() / dispersions.len() as f64)
 }
 
-/// The rate of packets of `length` bytes that are `dispersion` nanoseconds apart; `None` if it cannot be expressed.
+/// Returns the rate of packets of `length` bytes that are `dispersion` nanoseconds apart; `None` if it cannot be
+/// expressed.
 fn rate(length: Bytes, dispersion: f64) -> Option<Rate> {
     // Computed for a thousand packets: for one packet at 1 Gbit/s a fraction of a microsecond would be lost.
     let thousand = Micros(dispersion.round() as u64);

@@ -26,16 +26,16 @@ use crate::wake;
 
 /// Payload of a train's packets: the largest that passes most tunnels unfragmented (WireGuard's 1,420 bytes over IPv6).
 const PAYLOAD: u16 = 1_352;
-/// Trains for the capacity of one way, joined or not, and packets in each.
+/// Trains for the capacity of one direction, joined or not, and packets in each.
 const CAPACITY_TRAINS: u32 = 4;
 const CAPACITY_PACKETS: u16 = 32;
 /// Nanoseconds between packets beyond which shorter trains suffice: slower than about 2 Mbit/s.
 const SLOW: u32 = 5_000_000;
 const SLOW_PACKETS: u16 = 8;
-/// Duration of a train for the available bandwidth, and its least and most packets.
+/// Duration of a train for the available bandwidth in seconds, and its least and most packets.
 const TRAIN_TIME: f64 = 0.015;
 const TRAIN_PACKETS: std::ops::RangeInclusive<f64> = 32.0..=1_000.0;
-/// On a slow path a train ends after this time; a train of fewer packets is not sent.
+/// On a slow path a train ends after the first (seconds); a train of fewer packets than the second is not sent.
 const LONGEST_TRAIN: f64 = 1.0;
 const FEWEST_PACKETS: f64 = 8.0;
 /// Rates are tenths of the capacity. The first trains have the whole capacity: their delay gives the rate to begin
@@ -55,11 +55,11 @@ const GRACE: Duration = Duration::from_millis(200);
 
 /// Direction of the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
-    /// From here to the server.
-    There,
-    /// From the server to here.
-    Here,
+pub enum PathDirection {
+    /// From the client to the server.
+    ToServer,
+    /// From the server to the client.
+    FromServer,
 }
 
 /// Echoes of some probes.
@@ -70,9 +70,9 @@ pub struct Echoed {
     /// Round-trip times of those answered, in their order.
     pub round_trips: Vec<Micros>,
     /// Probes between the first and the last answer that were lost on the way to the server.
-    pub lost_there: u64,
+    pub lost_to_server: u64,
     /// Probes between the first and the last answer whose echoes were lost on the way back.
-    pub lost_here: u64,
+    pub lost_from_server: u64,
     /// Probes that were lost before the first answer or after the last: the server's numbers do not show in which direction.
     pub lost_unknown: u64,
 }
@@ -99,7 +99,7 @@ impl PathClient {
     /// the server is not bufwise's.
     ///
     /// # Errors
-    /// The kernel's; [`io::ErrorKind::ResourceBusy`] when the server has another client.
+    /// The kernel's error; [`io::ErrorKind::ResourceBusy`] when the server has another client.
     pub fn begin(control: TcpStream, patience: Duration) -> io::Result<Result<Self, TcpStream>> {
         control.set_nodelay(true)?;
         let Some(token) = greeting(&control, patience)? else { return Ok(Err(control)) };
@@ -126,7 +126,7 @@ impl PathClient {
         Ok(Ok(client))
     }
 
-    /// IP bytes sent to the server and received from it by UDP so far.
+    /// Returns the IP bytes sent to the server and received from it by UDP so far.
     #[must_use]
     pub fn moved(&self) -> (Bytes, Bytes) {
         (self.sent, self.received)
@@ -166,11 +166,11 @@ impl PathClient {
         Ok(probes.outcome())
     }
 
-    /// Capacity of the tight link of one way; `None`: the trains did not show it.
+    /// Returns the capacity of the tight link of one direction; `None`: the trains did not show it.
     ///
     /// # Errors
-    /// The connection's, when the server does not answer.
-    pub fn capacity(&mut self, way: Way, deadline: Instant) -> io::Result<Option<Estimate>> {
+    /// The connection's error, when the server does not answer.
+    pub fn capacity(&mut self, direction: PathDirection, deadline: Instant) -> io::Result<Option<Estimate>> {
         let mut trains: Vec<Seen> = Vec::new();
         let mut found = None;
         // Trains with even numbers are joined.
@@ -180,7 +180,7 @@ impl PathClient {
                 let packets = if is_slow { SLOW_PACKETS } else { CAPACITY_PACKETS };
                 if found.is_none() && Instant::now() < deadline {
                     self.next_train = self.next_train.next_multiple_of(2) + parity;
-                    trains.push(self.train(way, packets, Nanos(0))?);
+                    trains.push(self.train(direction, packets, Nanos(0))?);
                 }
             }
             found = estimate::capacity(&trains, PAYLOAD + self.headers);
@@ -188,20 +188,25 @@ impl PathClient {
         Ok(found)
     }
 
-    /// The part of `capacity` that is free, one way.
+    /// Returns the part of `capacity` that is free in one direction.
     ///
     /// # Errors
     /// As for the capacity.
-    pub fn available(&mut self, way: Way, capacity: BitRate, deadline: Instant) -> io::Result<Available> {
+    pub fn available(
+        &mut self,
+        direction: PathDirection,
+        capacity: BitRate,
+        deadline: Instant,
+    ) -> io::Result<Available> {
         let length = PAYLOAD + self.headers;
         let mut trains = Vec::new();
-        self.step(way, SOUNDING, capacity, deadline, &mut trains)?;
+        self.step(direction, SOUNDING, capacity, deadline, &mut trains)?;
         let sounded = estimate::available(&trains, length, capacity).estimate;
         let left = sounded.map_or(STEPS, |left| left.high.0 * STEPS / capacity.0.max(1));
         let mut too_fast = 0;
         for step in left.saturating_sub(1).clamp(LEAST_STEP, STEPS - 1)..=MOST_STEP {
             let before = trains.len();
-            self.step(way, step, capacity, deadline, &mut trains)?;
+            self.step(direction, step, capacity, deadline, &mut trains)?;
             let mut told = trains[before..].iter().filter(|seen| seen.slope.is_some());
             let grew = told.all(|seen| estimate::is_too_fast(seen, length, capacity));
             too_fast = if grew { too_fast + 1 } else { 0 };
@@ -215,7 +220,7 @@ impl PathClient {
     /// Sends trains at `step` tenths of the capacity, until the deadline.
     fn step(
         &mut self,
-        way: Way,
+        direction: PathDirection,
         step: u64,
         capacity: BitRate,
         deadline: Instant,
@@ -232,7 +237,7 @@ impl PathClient {
         let mut good = 0;
         for _ in 0..ATTEMPTS_PER_STEP {
             if good < TRAINS_PER_STEP && Instant::now() < deadline {
-                let seen = self.train(way, packets as u16, Nanos((packet * 1e9) as u64))?;
+                let seen = self.train(direction, packets as u16, Nanos((packet * 1e9) as u64))?;
                 good += u32::from(seen.slope.is_some());
                 trains.push(seen);
             }
@@ -241,17 +246,17 @@ impl PathClient {
     }
 
     /// Sends a train, or orders one, and returns its arrivals.
-    fn train(&mut self, way: Way, packets: u16, spacing: Nanos) -> io::Result<Seen> {
+    fn train(&mut self, direction: PathDirection, packets: u16, spacing: Nanos) -> io::Result<Seen> {
         let form = Form { train: self.next_train, packets, length: PAYLOAD, spacing };
         self.next_train += 1;
-        match way {
-            Way::There => {
+        match direction {
+            PathDirection::ToServer => {
                 train::send_stamped(&self.socket, self.token, self.server, form);
                 self.sent = Bytes(self.sent.0 + u64::from(packets) * u64::from(PAYLOAD + self.headers));
                 self.say(Packet::Collect { train: form.train })?;
                 self.hear(form.train)
             }
-            Way::Here => {
+            PathDirection::FromServer => {
                 let Form { train, length, .. } = form;
                 self.say(Packet::Order { train, packets, length, spacing })?;
                 self.fly(form)
@@ -280,7 +285,7 @@ impl PathClient {
         Ok(flight.seen())
     }
 
-    /// The server's report on a train.
+    /// Returns the server's report on a train.
     fn hear(&mut self, train: u32) -> io::Result<Seen> {
         let answer = whole_packet(&self.control, Instant::now() + TIMEOUT)?;
         match Packet::decode(&answer, self.token) {
@@ -319,7 +324,7 @@ impl PathClient {
         Ok(packets)
     }
 
-    /// How long an answer may take.
+    /// Returns how long an answer may take.
     fn patience(&self) -> Duration {
         let round_trip =
             self.round_trip.map_or(Duration::from_secs(1), |least| Duration::from_micros(least.0));
@@ -327,7 +332,7 @@ impl PathClient {
     }
 }
 
-/// The token in the first packet of bufwise's server.
+/// Returns the token in the first packet of bufwise's server.
 fn greeting(control: &TcpStream, patience: Duration) -> io::Result<Option<Token>> {
     let deadline = Instant::now() + patience;
     let mut hello = [0; PROBE_LEN];
@@ -349,7 +354,7 @@ fn greeting(control: &TcpStream, patience: Duration) -> io::Result<Option<Token>
     Ok(None)
 }
 
-/// The next packet of the control connection, which must be whole by the deadline, however slowly its bytes come.
+/// Returns the next packet of the control connection, which must be whole by the deadline, however slowly its bytes come.
 fn whole_packet(mut control: &TcpStream, deadline: Instant) -> io::Result<[u8; PROBE_LEN]> {
     let mut packet = [0; PROBE_LEN];
     let mut came = 0;
@@ -396,9 +401,9 @@ impl Probes {
             let (probes, numbers) = (last.0 - first.0, last.1.saturating_sub(first.1));
             ((probes + 1).saturating_sub(answers), probes.saturating_sub(numbers))
         });
-        let lost_there = missed.min(between);
-        let (lost_here, lost_unknown) = (between - lost_there, lost.saturating_sub(between));
-        Echoed { sent, round_trips: self.round_trips, lost_there, lost_here, lost_unknown }
+        let lost_to_server = missed.min(between);
+        let (lost_from_server, lost_unknown) = (between - lost_to_server, lost.saturating_sub(between));
+        Echoed { sent, round_trips: self.round_trips, lost_to_server, lost_from_server, lost_unknown }
     }
 }
 
@@ -419,7 +424,7 @@ mod tests {
         probes.came(u64::MAX, 13, 42_000_000);
         let outcome = probes.outcome();
         assert_eq!((outcome.sent, outcome.round_trips.len()), (10, 7));
-        assert_eq!((outcome.lost_there, outcome.lost_here, outcome.lost_unknown), (2, 1, 0));
+        assert_eq!((outcome.lost_to_server, outcome.lost_from_server, outcome.lost_unknown), (2, 1, 0));
         assert_eq!(outcome.round_trips[0], Micros(40_999));
     }
 
@@ -428,8 +433,8 @@ mod tests {
         let outcome = |answers: &[(u64, u64)]| {
             let mut probes = Probes { sent: vec![Some(1_000); 100], ..Probes::default() };
             answers.iter().for_each(|(place, number)| probes.came(*place, *number, 41_000_000));
-            let Echoed { lost_there, lost_here, lost_unknown, .. } = probes.outcome();
-            (lost_there, lost_here, lost_unknown)
+            let Echoed { lost_to_server, lost_from_server, lost_unknown, .. } = probes.outcome();
+            (lost_to_server, lost_from_server, lost_unknown)
         };
         let half: Vec<(u64, u64)> = (0..50).map(|place| (place, place)).collect();
         assert_eq!(outcome(&half), (0, 0, 50), "a way has died, whichever");

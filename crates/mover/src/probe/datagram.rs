@@ -26,7 +26,7 @@ pub(super) fn stamp_arrivals(socket: &impl AsFd) -> io::Result<()> {
     Ok(setsockopt(socket, sockopt::ReceiveTimestampns, &true)?)
 }
 
-/// The next datagram that waits; `None`: no more, or an ICMP answer to what was sent before.
+/// Returns the next datagram that waits; `None`: no more, or an ICMP answer to what was sent before.
 pub(super) fn receive(socket: &impl AsRawFd, buffer: &mut [u8]) -> Option<Datagram> {
     let mut control = nix::cmsg_space!(TimeSpec);
     let mut parts = [IoSliceMut::new(buffer)];
@@ -46,7 +46,7 @@ fn address(storage: &SockaddrStorage) -> Option<SocketAddr> {
     v4.or_else(|| storage.as_sockaddr_in6().map(|v6| SocketAddr::from(*v6)))
 }
 
-/// The wall clock, the clock of the time stamps.
+/// Returns the time of the wall clock, in nanoseconds since 1970. Time stamps of arrivals have the same clock.
 pub(super) fn unix_nanos() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)

@@ -32,7 +32,7 @@ pub(super) struct Echoes {
 }
 
 impl Echoes {
-    /// An echo with `number` came at `now`, `rtt` after its probe was sent.
+    /// Notes that an echo with `number` came at `now`, `rtt` after its probe was sent.
     pub(super) fn came(&mut self, number: u64, rtt: Micros, now: Micros) {
         let (first, highest) = self.numbers.unwrap_or((number, number));
         if number >= highest {
@@ -53,22 +53,22 @@ impl Echoes {
         self.last = now;
     }
 
-    /// The interval of the probes changes at `now`: a silence counts from here.
+    /// Notes that the interval of the probes changes at `now`: a silence counts from here.
     pub(super) fn interval_changed(&mut self, now: Micros) {
         self.last = now;
     }
 
-    /// Running average; zero before the first echo.
+    /// Returns the running average of the round-trip times; zero before the first echo.
     pub(super) fn average(&self) -> Micros {
         self.average
     }
 
-    /// Smallest; zero before the first echo.
+    /// Returns the smallest round-trip time; zero before the first echo.
     pub(super) fn minimum(&self) -> Micros {
         self.minimum
     }
 
-    /// Probes lost among the last 100, at `now`, when one is sent each `interval`.
+    /// Returns the number of probes lost among the last 100 at `now`, if one is sent each `interval`.
     pub(super) fn lost(&self, now: Micros, interval: Micros) -> u32 {
         let Some((first, highest)) = self.numbers else { return 0 };
         let oldest = (highest - first).min(REMEMBERED - 1);

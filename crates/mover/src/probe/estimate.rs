@@ -29,7 +29,7 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// `None` without figures.
+    /// Returns median and quartiles of `rates` (bits per second); `None` without rates.
     fn of(mut rates: Vec<f64>) -> Option<Self> {
         rates.sort_by(f64::total_cmp);
         let last = rates.len().checked_sub(1)?;
@@ -45,13 +45,13 @@ impl Estimate {
 /// Available bandwidth of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Available {
-    /// From trains whose delay grew; `None`: no train was too fast.
+    /// Estimate from trains whose delay grew; `None`: no train was too fast.
     pub estimate: Option<Estimate>,
     /// Rate of the fastest train whose delay did not grow.
     pub carried: Option<BitRate>,
 }
 
-/// The tight link's rate from trains of packets of `length` bytes that were sent back to back.
+/// Returns the tight link's rate from trains of packets of `length` bytes that were sent back to back.
 ///
 /// Packets of other flows may have come between packets that left one by one; so only the joined trains (with even
 /// numbers) count, unless they give no figure.
@@ -68,12 +68,13 @@ pub(super) fn capacity(trains: &[Seen], length: u16) -> Option<Estimate> {
 /// Rate and delay growth of one spaced train.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Point {
+    /// Bits per second.
     rate: f64,
     /// Growth of its delay; 0 where that is noise.
     slope: f64,
 }
 
-/// `None` where the train was disturbed, or too short.
+/// Returns rate and delay growth of a train; `None` if it was disturbed or is too short.
 fn point(seen: &Seen, length: u16, capacity: BitRate) -> Option<Point> {
     let slope = seen.slope? as f64 / 1e9;
     if seen.gap == 0 || seen.run < 2 || capacity.0 == 0 {
@@ -92,8 +93,8 @@ pub(super) fn is_too_fast(seen: &Seen, length: u16, capacity: BitRate) -> bool {
     point(seen, length, capacity).is_some_and(|point| point.slope > 0.0)
 }
 
-/// Available bandwidth, from spaced trains on a link of `capacity`: the figure with the smallest sum of absolute
-/// differences to all slopes, so that a few disturbed trains do not count.
+/// Returns the available bandwidth, from spaced trains on a link of `capacity`: the figure with the smallest sum of
+/// absolute differences to all slopes, so that a few disturbed trains do not count.
 pub(super) fn available(trains: &[Seen], length: u16, capacity: BitRate) -> Available {
     let points: Vec<Point> = trains.iter().filter_map(|seen| point(seen, length, capacity)).collect();
     let whole = capacity.0 as f64;
@@ -114,7 +115,7 @@ pub(super) fn available(trains: &[Seen], length: u16, capacity: BitRate) -> Avai
     Available { estimate, carried }
 }
 
-/// Bits per second of packets of `length` bytes, one each `gap` nanoseconds.
+/// Returns the rate in bits per second of packets of `length` bytes, one each `gap` nanoseconds.
 fn rate(length: u16, gap: u32) -> f64 {
     f64::from(length) * 8e9 / f64::from(gap)
 }

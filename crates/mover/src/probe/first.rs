@@ -21,8 +21,9 @@ use crate::wake;
 
 /// Least arrivals for a rate: two distances, from three arrivals, may be chance.
 const LEAST_ARRIVALS: usize = 4;
-/// Headers of IPv4 and TCP with timestamps, of a segment.
+/// Length of a segment's headers, bytes: IPv4, and TCP with timestamps.
 const HEADERS: f64 = 52.0;
+/// Most bytes of the answer that are read.
 const MOST: u64 = 64 << 10;
 
 /// Arrivals of a first flight.
@@ -33,19 +34,19 @@ pub struct FirstFlight {
 }
 
 impl FirstFlight {
-    /// Payload that arrived.
+    /// Returns the payload that arrived.
     #[must_use]
     pub fn bytes(&self) -> Bytes {
         Bytes(self.arrivals.last().map_or(0, |last| last.0))
     }
 
-    /// Number of moments at which payload arrived.
+    /// Returns the number of moments at which payload arrived.
     #[must_use]
     pub fn arrivals(&self) -> usize {
         self.arrivals.len()
     }
 
-    /// The rate of arrival, in IP packets with segments of `segment` bytes; `None`: too few arrivals.
+    /// Returns the rate of arrival, in IP packets with segments of `segment` bytes; `None`: too few arrivals.
     #[must_use]
     pub fn rate(&self, segment: u32) -> Option<BitRate> {
         let [first, .., last] = self.arrivals[..] else { return None };

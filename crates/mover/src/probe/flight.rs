@@ -39,7 +39,7 @@ impl Flight {
         self.number
     }
 
-    /// Packet `index` arrived; both times in nanoseconds.
+    /// Notes that packet `index` arrived; both times are in nanoseconds.
     pub(super) fn arrived(&mut self, index: u16, sent: u64, at: u64) {
         self.received = self.received.saturating_add(1).min(self.packets);
         if !self.broken && usize::from(index) == self.run.len() && index < self.packets {
@@ -49,7 +49,7 @@ impl Flight {
         }
     }
 
-    /// The flight is over: the last packet came, or all have.
+    /// Whether the flight is over: the last packet came, or all have.
     pub(super) fn is_complete(&self) -> bool {
         self.received >= self.packets
     }
@@ -71,7 +71,7 @@ impl Flight {
         }
     }
 
-    /// Time that it took to send the run, nanoseconds.
+    /// Returns the time that it took to send the run, nanoseconds.
     fn duration(&self) -> f64 {
         match self.run[..] {
             [(first, _), .., (last, _)] => last.saturating_sub(first) as f64,

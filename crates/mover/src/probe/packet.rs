@@ -44,7 +44,7 @@ const NO_SLOPE: i64 = i64::MIN;
 pub struct Token([u8; 16]);
 
 impl Token {
-    /// An unguessable token.
+    /// Makes an unguessable token.
     ///
     /// # Errors
     /// When the system has no source of randomness.
@@ -54,13 +54,13 @@ impl Token {
         Ok(Self(bytes))
     }
 
-    /// The token with these bytes, as received over the control channel.
+    /// Makes the token of these bytes, as received over the control channel.
     #[must_use]
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(bytes)
     }
 
-    /// The token in a [`Packet::Hello`], which its receiver does not know yet; `None` for anything else, and
+    /// Returns the token in a [`Packet::Hello`], which its receiver does not know yet; `None` for anything else, and
     /// from a server that is busy.
     #[must_use]
     pub fn of_hello(packet: &[u8; PROBE_LEN]) -> Option<Self> {
@@ -68,7 +68,7 @@ impl Token {
         (Packet::decode(packet, token) == Ok(Packet::Hello { busy: false })).then_some(token)
     }
 
-    /// The bytes to tell the peer over the control channel.
+    /// Returns the bytes to tell the peer over the control channel.
     #[must_use]
     pub const fn to_bytes(self) -> [u8; 16] {
         self.0
@@ -89,11 +89,11 @@ impl fmt::Debug for Token {
 /// One probe packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Packet {
-    /// From the data receiver, every 10 ms.
+    /// A probe, which the data receiver sends every 10 ms.
     Probe {
         /// Number of the probe, from 0.
         sequence: u64,
-        /// The prober's clock.
+        /// Time of sending by the prober's clock.
         sent: Micros,
         /// Rate at which the data should be sent, payload bytes per second; [`Rate`] of all ones: no limit.
         pacing: Option<Rate>,
@@ -102,7 +102,7 @@ pub enum Packet {
     Echo {
         /// Number of the probe answered.
         sequence: u64,
-        /// As in the probe.
+        /// Time at which the probe was sent, copied from it.
         sent: Micros,
         /// Number of probes that the responder had answered before: a gap is a loss in the direction of the data.
         number: u64,
@@ -111,20 +111,20 @@ pub enum Packet {
     TrainRequest {
         /// Number of the train.
         train: u32,
-        /// Packets in it.
+        /// Number of packets in the train.
         packets: u16,
-        /// Length of each.
+        /// Length of each packet, bytes.
         length: u16,
     },
     /// One packet of a train.
     Train {
         /// Number of the train.
         train: u32,
-        /// Packets in it.
+        /// Number of packets in the train.
         packets: u16,
         /// Place in the train, from 0.
         index: u16,
-        /// Length of this packet, 100 to 1,472.
+        /// Length of this packet, 100 to 1,472 bytes.
         length: u16,
     },
     /// The first packet of a control connection: it hands out the token.
@@ -136,9 +136,9 @@ pub enum Packet {
     Order {
         /// Number of the train.
         train: u32,
-        /// Packets in it.
+        /// Number of packets in the train.
         packets: u16,
-        /// Length of each.
+        /// Length of each packet, bytes.
         length: u16,
         /// Distance at which to send them; zero: back to back.
         spacing: Nanos,
@@ -147,13 +147,13 @@ pub enum Packet {
     Stamped {
         /// Number of the train.
         train: u32,
-        /// Packets in it.
+        /// Number of packets in the train.
         packets: u16,
         /// Place in the train, from 0.
         index: u16,
-        /// Length of this packet, 100 to 1,472.
+        /// Length of this packet, 100 to 1,472 bytes.
         length: u16,
-        /// The sender's clock.
+        /// Time of sending by the sender's clock.
         sent: Nanos,
     },
     /// Asks the server for its figures of the client's train.
@@ -161,7 +161,7 @@ pub enum Packet {
         /// Number of the train.
         train: u32,
     },
-    /// The answer to that.
+    /// The answer to [`Packet::Collect`].
     Seen(Seen),
 }
 

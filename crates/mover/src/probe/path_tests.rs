@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use bufwise_units::{BitRate, Bytes, Micros, Nanos};
 
 use super::packet::{MAX_TRAIN_PACKET, PROBE_LEN, Packet, Seen, Token};
-use super::{PathClient, PathServer, Session, SessionLimits, Way};
+use super::{PathClient, PathDirection, PathServer, Session, SessionLimits};
 use crate::wake::Bell;
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -100,9 +100,10 @@ fn both_ways_of_loopback_are_measured() {
         assert!(asked < 5, "{echoed:?}");
     };
     assert_eq!(echoed.round_trips.len() as u64, echoed.sent, "{echoed:?}");
-    assert_eq!((echoed.lost_here, echoed.lost_there, echoed.lost_unknown), (0, 0, 0));
-    for way in [Way::Here, Way::There] {
-        let capacity = client.capacity(way, Instant::now() + PATIENCE).unwrap().expect("trains arrived");
+    assert_eq!((echoed.lost_from_server, echoed.lost_to_server, echoed.lost_unknown), (0, 0, 0));
+    for direction in [PathDirection::FromServer, PathDirection::ToServer] {
+        let capacity =
+            client.capacity(direction, Instant::now() + PATIENCE).unwrap().expect("trains arrived");
         assert!(capacity.low <= capacity.middle && capacity.middle <= capacity.high, "{capacity:?}");
         assert!(capacity.middle.0 > 10_000_000, "{capacity:?}");
     }
@@ -143,7 +144,8 @@ fn trains_of_single_packets_are_sent_only_where_joined_ones_show_nothing() {
     let of_single: fn(u32) -> u32 = |train| train % 2 * 120_000;
     for (distance, numbers) in [(of_all, &[0, 2, 4, 6][..]), (of_single, &[0, 2, 4, 6, 9, 11, 13, 15])] {
         let (mut client, server) = claiming(distance);
-        let capacity = client.capacity(Way::There, Instant::now() + PATIENCE).unwrap().expect("a capacity");
+        let capacity =
+            client.capacity(PathDirection::ToServer, Instant::now() + PATIENCE).unwrap().expect("a capacity");
         assert_eq!(capacity.middle, BitRate(92_000_000));
         drop(client);
         assert_eq!(server.join().unwrap(), numbers);

@@ -143,13 +143,13 @@ impl Prober {
         Ok(Self { shared, train_payload, thread: Some(thread) })
     }
 
-    /// Payload of the trains' packets, in which [`Measured::capacity`] counts.
+    /// Returns the payload of a train's packet in bytes, which [`Measured::capacity`] counts.
     #[must_use]
     pub fn train_payload(&self) -> u16 {
         self.train_payload
     }
 
-    /// The measurements so far.
+    /// Returns the measurements so far.
     #[must_use]
     pub fn measured(&self) -> Measured {
         self.shared.progress().measured
@@ -329,7 +329,8 @@ impl ProberThread {
         }
     }
 
-    /// `now` on the monotonic clock and in wall-clock nanoseconds, `stamp` the arrival on the latter.
+    /// Takes in a packet. `now` is the time on the monotonic clock and in wall-clock nanoseconds, `stamp` the arrival
+    /// on the latter.
     fn received(&mut self, packet: Packet, now: (Instant, u64), stamp: u64) {
         match packet {
             Packet::Echo { sequence, number, .. } => {

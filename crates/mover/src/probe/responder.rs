@@ -54,7 +54,7 @@ pub struct Counters {
     pub echoes: u64,
     /// Trains sent.
     pub trains: u32,
-    /// Datagrams ignored: wrong peer, wrong token, malformed, or beyond a limit.
+    /// Number of ignored datagrams: from a wrong peer, with a wrong token, malformed, or beyond a limit.
     pub ignored: u64,
 }
 
@@ -82,7 +82,7 @@ struct State {
 }
 
 impl State {
-    /// The rate that request and limit allow; `None`: neither is known.
+    /// Returns the rate that request and limit allow; `None`: neither is known.
     fn rate(&self) -> Option<Rate> {
         [self.request, self.limit].into_iter().flatten().min()
     }
@@ -110,13 +110,13 @@ impl Responder {
         Ok(Self { shared, address, thread: Some(thread) })
     }
 
-    /// The address at which it listens.
+    /// Returns the address at which it listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The rate that the receiver last requested, bounded below by [`Limits::slowest`]; all ones: no limit.
+    /// Returns the rate that the receiver last requested, bounded below by [`Limits::slowest`]; all ones: no limit.
     #[must_use]
     pub fn requested_rate(&self) -> Option<Rate> {
         self.shared.state().request
@@ -237,7 +237,7 @@ impl ResponderThread {
         Some(answered)
     }
 
-    /// The next echo's number, if the second's allowance is not used up.
+    /// Returns the next echo's number, if the second's allowance is not used up.
     fn take_echo(&mut self) -> Option<u64> {
         if self.second.0.elapsed() >= Duration::from_secs(1) {
             self.second = (Instant::now(), 0);

@@ -22,7 +22,7 @@ use crate::wake;
 
 /// How long the answer to [`Packet::Collect`] waits for packets that are still on their way.
 const STRAGGLERS: Duration = Duration::from_millis(150);
-/// Receive buffer to set: room for a train that comes while this thread is not running.
+/// Receive buffer to set, bytes: room for a train that comes while this thread is not running.
 const RECEIVE_BUFFER: usize = 4 << 20;
 
 /// Bounds of one client.
@@ -91,10 +91,10 @@ impl PathServer {
         Ok(Self { listener, socket, limits })
     }
 
-    /// Where it listens.
+    /// Returns the address at which it listens.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
@@ -147,7 +147,7 @@ impl PathServer {
     }
 }
 
-/// Buffers and time stamps of a socket that trains come to.
+/// Sets the buffers and the time stamps of a socket that receives trains.
 pub(super) fn prepare(socket: &UdpSocket) -> io::Result<()> {
     datagram::stamp_arrivals(socket)?;
     // A smaller buffer than requested has less room for trains, which shows as losses.

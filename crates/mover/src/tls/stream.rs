@@ -18,7 +18,7 @@ use rustls::{Connection, HandshakeKind};
 use super::trust::Fingerprint;
 use crate::cancel::Cancel;
 
-/// Bytes read from the socket at once, at first: for commands and handshakes.
+/// Number of bytes read from the socket at once at first, enough for commands and handshakes.
 const SMALL: usize = 4 << 10;
 /// Most bytes read from the socket at once; the size grows to this while reads come back full.
 const LARGE: usize = 256 << 10;
@@ -70,7 +70,7 @@ impl TlsStream {
         Ok(stream)
     }
 
-    /// One step of the handshake.
+    /// Makes one step of the handshake.
     fn step(&mut self) -> io::Result<()> {
         self.drain()?;
         if self.tls.is_handshaking() && !self.fill()? {
@@ -88,7 +88,7 @@ impl TlsStream {
         if ready && !cancel.is_cancelled() { Ok(()) } else { Err(io::ErrorKind::TimedOut.into()) }
     }
 
-    /// The socket.
+    /// Returns the socket.
     #[must_use]
     pub fn tcp(&self) -> &TcpStream {
         &self.tcp
@@ -105,13 +105,13 @@ impl TlsStream {
         self.tls.handshake_kind() == Some(HandshakeKind::Resumed)
     }
 
-    /// SHA-256 of the peer's certificate; `None` if it showed none, as clients do.
+    /// Returns the SHA-256 of the peer's certificate; `None` if it showed none, as clients do.
     #[must_use]
     pub fn peer_fingerprint(&self) -> Option<Fingerprint> {
         self.tls.peer_certificates()?.first().map(|leaf| Fingerprint::of(leaf))
     }
 
-    /// Version and cipher suite, for people.
+    /// Describes version and cipher suite for people.
     #[must_use]
     pub fn description(&self) -> String {
         let version = self.tls.protocol_version().and_then(|version| version.as_str().map(str::to_owned));

@@ -22,7 +22,8 @@
 //! All arithmetic is in integers, in the order of operations of the kernel's SOBAS (`crates/bpf/src/bpf/sobas.h`); the
 //! two are equal step by step. Caps keep products in 64 bits: rates up to 2^39 bytes/s, spans up to 2^24 us (16 s),
 //! segments up to 2^20 bytes; deviations of a rate are scaled to 24 bits before they are squared.
-//! Keeps: scaling all rates and `mss` together changes nothing (but for rounding); a rate of zero is never flat.
+//! Properties kept: scaling all rates and `mss` together changes nothing (but for rounding); a rate of zero is never
+//! flat.
 
 use bufwise_units::{Bytes, Micros, Rate};
 
@@ -137,7 +138,7 @@ impl Series {
         first.is_some_and(|first| flat_rate(&self.readings[first..], mss, rtt))
     }
 
-    /// The same as Prasad 2004 writes it: more than two readings are flat by their slope alone.
+    /// Whether they are flat as Prasad 2004 writes it: more than two readings are flat by their slope alone.
     pub(super) fn is_flat_by_slope(&self, count: usize, mss: Bytes, rtt: Micros) -> bool {
         let first = self.readings.len().checked_sub(count);
         first.is_some_and(|first| flat_by_slope(&self.readings[first..], mss, rtt))

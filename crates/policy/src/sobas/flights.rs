@@ -5,11 +5,12 @@
 //! any rate has stopped growing.
 //! Source: ours. A flow that enters a growing first-come-first-served queue leaves it at its share of what enters:
 //! slower than it entered, and faster than the rate that others leave free.
+//! Terms: a *flight* is what the sender has under way in one round trip; a *span* is a part of the time in which it arrives.
 //! Rule: the rate at which a flight arrives while the queue grows is a better limit than the link's rate. Such a flight
 //! arrives some round trips before the one that overflows the queue.
 //! Ours: two spans in a row are needed (an eighth of `T0` each, at least 10 ms) in which bytes arrived at each sample,
 //! with rates within a tenth of each other. A host that pauses makes one span slower and the next one faster.
-//! Keeps: no rate from less than two spans, nor from flights with gaps.
+//! Properties kept: less than two spans give no rate, and neither do flights with gaps.
 
 use std::collections::VecDeque;
 

@@ -31,8 +31,8 @@
 //!
 //! Rates, times and thresholds are integers: bytes per second, microseconds, ratios. (Only `overflow.rs` uses floating
 //! point: it explains, and decides nothing.)
-//! Keeps: a congested path ends at the maximum; `S` never falls before the decision; `S` is never below two segments;
-//! as published, 5 and 6 are final.
+//! Properties kept: a congested path ends at the maximum; `S` never falls before the decision; `S` is never below two
+//! segments; as published, 5 and 6 are final.
 
 mod detectors;
 mod flights;
@@ -45,7 +45,7 @@ mod round_trips;
 mod tests;
 
 pub use overflow::{Acks, TightLink};
-pub use published::Decided;
+pub use published::SobasDecision;
 
 use crate::policy::Policy;
 use bufwise_units::{Bytes, Decision, Micros, Rate, Sample};
@@ -55,7 +55,7 @@ use paced::Search;
 use pacer::Pacer;
 use round_trips::RoundTrips;
 
-/// Lost probes of the last 100 on a path without congestion, at most (Prasad 2004, section IV-B).
+/// Most of the last 100 probes that may be lost on a path without congestion (Prasad 2004, section IV-B).
 const PROBES_MAY_BE_LOST: u32 = 1;
 /// Shortest rate window: probes are sent every 10 ms (Prasad 2004, section IV-B), so `T` has no finer resolution.
 const SHORTEST_WINDOW: Micros = Micros::from_millis(10);
@@ -103,8 +103,8 @@ impl Default for Config {
 }
 
 impl Config {
-    /// SOBAS as published: `S = 1.2 * C' * T` with the packet trains' rate as it is, one decision, no pacing, and none
-    /// of our conditions.
+    /// Returns SOBAS as published: `S = 1.2 * C' * T` with the packet trains' rate as it is, one decision, no pacing,
+    /// and none of our conditions.
     #[must_use]
     pub fn published() -> Self {
         Self { flat_alone: true, payload_ratio: (1, 1), ..Self::default() }
@@ -130,8 +130,9 @@ pub enum State {
 
 /// SOBAS for one transfer, at its receiver.
 ///
-/// Observe every few milliseconds, at least once per round trip: SOBAS cuts its own windows. Reads `bytes_received`,
-/// `probe_rtt` (else `rcv_rtt`, else `srtt`), `probes_lost`, `capacity`, `mss`, and, paced, `rcv_out_of_order`.
+/// It takes a sample every few milliseconds, at least once per round trip, and cuts the time into windows itself. It
+/// reads `bytes_received`, `probe_rtt` (else `rcv_rtt`, else `srtt`), `probes_lost`, `capacity`, `mss`, and, with
+/// pacing, `rcv_out_of_order`.
 ///
 /// ```
 /// use bufwise_policy::{Policy, Sobas, sobas};
@@ -148,7 +149,7 @@ pub enum State {
 pub struct Sobas {
     config: Config,
     state: State,
-    /// `S`.
+    /// The window limit `S`.
     window: Bytes,
     meter: Meter,
     series: Series,
@@ -160,7 +161,7 @@ pub struct Sobas {
     grown_at: Micros,
     /// Whether the probes show congestion, and since when.
     congestion: (bool, Micros),
-    decided: Decided,
+    decided: SobasDecision,
     path: RoundTrips,
     pacer: Pacer,
     search: Search,
@@ -193,7 +194,7 @@ impl Sobas {
             estimate: Rate::ZERO,
             grown_at: Micros::ZERO,
             congestion: (false, Micros::ZERO),
-            decided: Decided::default(),
+            decided: SobasDecision::default(),
             path: RoundTrips::default(),
             pacer: Pacer::default(),
             search: Search::default(),
@@ -227,7 +228,7 @@ impl Sobas {
 
     /// Returns the measurements on which the last decision (state 5) rested; all zero before the first.
     #[must_use]
-    pub fn decided(&self) -> Decided {
+    pub fn decided(&self) -> SobasDecision {
         self.decided
     }
 
@@ -237,7 +238,7 @@ impl Sobas {
         self.pacer.rate()
     }
 
-    /// State 1: waits for `C'`; without it the first data begin slow start without a limit.
+    /// Acts in state 1: waits for `C'`; without it the first data begin slow start without a limit.
     fn start(&mut self, sample: &Sample, rtt: Micros, now: Micros) {
         let late = self.state == State::SlowStart && self.window == self.config.max_window;
         if self.state != State::Estimating && !late {

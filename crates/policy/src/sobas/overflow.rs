@@ -7,7 +7,7 @@
 //! congestion avoidance by `L` per round trip of `T0 + backlog / C` (latency `(b^2 + 2*b*C*T0) / (2*C*L)`). Delayed
 //! acknowledgements halve the growth and double both latencies.
 //! Latencies are seconds in floating point: they explain a limit of the method, and no rule reads them.
-//! Keeps: both latencies grow with the buffer; slow start is never the slower one for `b >= L`.
+//! Properties kept: both latencies grow with the buffer; slow start is never the slower one for `b >= L`.
 
 use bufwise_units::{Bytes, Micros, Rate};
 

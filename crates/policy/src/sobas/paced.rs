@@ -28,8 +28,8 @@
 //!   queues less than an eighth of the bandwidth-delay product, large enough that the queue shows. While `P` is being
 //!   raised, `S` follows the rate that was really reached.
 //!
-//! Keeps: while a path is steady, state 5 never holds less than 0.97 of the best rate it has seen there, and an
-//! unneeded cut is recovered by creeping up; an estimate that is too low does not last; no limit on a congested path
+//! Properties kept: while a path is steady, state 5 never holds less than 0.97 of the best rate it has seen there, and
+//! an unneeded cut is recovered by creeping up; an estimate that is too low does not last; no limit on a congested path
 //! (state 6), where `P` is lifted too.
 
 use super::detectors::falls;
@@ -57,13 +57,13 @@ const CREEP: Micros = Micros::from_millis(500);
 /// Time before the first step after a cut, doubled with each further cut, at most [`DOUBLINGS`] times.
 const CREEP_AFTER_CUT: Micros = Micros::from_secs(5);
 const DOUBLINGS: u32 = 4;
-/// The same bound for a continuous flow, which should notice more rate within seconds.
+/// The bound of doublings for a continuous flow, which should notice more rate within seconds.
 const DOUBLINGS_CONTINUOUS: u32 = 1;
 /// Flat queueing readings in a row that end a search: the second was measured at the tight link's own rate.
 const QUEUED: usize = 2;
 /// A search ends only if their rate is below this share of the limit: its steps exceed a path's rate by more.
 const BEYOND: (u64, u64) = (985, 1_000);
-/// Number of readings whose mean must show no queue before the limit creeps.
+/// Number of readings whose mean must show no queue before the limit creeps up.
 const QUIET: usize = 5;
 /// Readings with losses below the limit, in a row, that mean a queue too short to show in the round-trip time.
 const LOSSY: u32 = 3;
@@ -85,7 +85,7 @@ pub(super) struct Search {
     reached: Rate,
     /// Best mean rate over [`STANDING`] readings in state 5 since the path changed.
     best: Rate,
-    /// Cuts in state 5 since the last gain.
+    /// Number of cuts in state 5 since a step last gained rate.
     cuts: u32,
     /// When the limit last moved.
     moved_at: Micros,
@@ -96,7 +96,7 @@ pub(super) struct Search {
 }
 
 impl Sobas {
-    /// State 1 to 2: paces at 0.995 of the estimate from the first segment on.
+    /// Goes from state 1 to 2: paces at 0.995 of the estimate from the first segment on.
     pub(super) fn start_paced(&mut self, estimate: Rate, mss: Bytes) {
         self.pacer.set(estimate.scaled(USED.0, USED.1));
         self.follow_base(mss);
@@ -109,7 +109,7 @@ impl Sobas {
         }
     }
 
-    /// Slow start: begins a search if a flight shows other flows on the path.
+    /// Begins a search in slow start if a flight shows other flows on the path.
     pub(super) fn follow_flights(&mut self, sample: &Sample, rtt: Micros, mss: Bytes, now: Micros) {
         let Some(limit) = self.pacer.limit().filter(|_| self.state == State::SlowStart) else { return };
         let arrived = self.flights.see(sample.bytes_received, self.path.base(), now);
@@ -122,7 +122,7 @@ impl Sobas {
         }
     }
 
-    /// Judges a reading.
+    /// Judges a reading, in any state.
     pub(super) fn step_paced(&mut self, view: &View) {
         let lost = std::mem::replace(&mut self.search.out_of_order, view.out_of_order) < view.out_of_order;
         let at = view.reading.at;
@@ -141,7 +141,7 @@ impl Sobas {
         }
     }
 
-    /// Without a known rate: as published until a rate is flat or falls; that rate then begins the search.
+    /// Acts as published, without a known rate, until a rate is flat or falls; that rate then begins the search.
     fn find_rate(&mut self, view: &View) {
         let count = if self.state == State::SlowStart { 2 } else { 5 };
         let rate = self
@@ -160,7 +160,7 @@ impl Sobas {
         near
     }
 
-    /// States 2 to 4: raises the limit while it holds the rate back; ends when the path queues.
+    /// Acts in states 2 to 4: raises the limit while it holds the rate back, until the path queues.
     fn step_searching(&mut self, view: &View, limit: Rate, lost: bool) {
         let near = self.is_near(view, limit, lost);
         // A rate that still rises is not yet the tight link's own; after twice as many lossy readings it counts anyway.
@@ -223,7 +223,7 @@ impl Sobas {
         self.enter(if searching { State::BufferLimited } else { State::Final }, view);
     }
 
-    /// State 5: creeps up to the path's rate, and back when a queue stands.
+    /// Acts in state 5: creeps up to the path's rate, and back when a queue stands.
     fn step_final(&mut self, view: &View, limit: Rate, lost: bool) {
         let near = self.is_near(view, limit, lost);
         if let Some(rate) = self.path.mean_rate(STANDING) {

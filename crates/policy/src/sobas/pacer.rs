@@ -1,8 +1,8 @@
 //! The rate limit of the paced rules, the window for it, and the draining of a queue.
 //!
 //! Source: ours; `paced.rs` has the rules and the terms.
-//! Keeps: the window exceeds `P * T0` by the slack and no more; a drain ends after a bounded time, whatever its
-//! readings show.
+//! Properties kept: the window exceeds `P * T0` by the slack and no more; a drain ends after a bounded time, whatever
+//! its readings show.
 
 use super::State;
 use super::round_trips::{HOST_JITTER, RoundTrips};
@@ -68,7 +68,7 @@ impl Pacer {
         self.drain.as_ref().map_or(self.limit, |drain| Some(drain.rate))
     }
 
-    /// Returns `P`.
+    /// Returns the rate limit `P`.
     pub(super) fn limit(&self) -> Option<Rate> {
         self.limit
     }

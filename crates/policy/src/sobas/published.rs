@@ -29,7 +29,7 @@ use bufwise_units::{Bytes, Micros, Rate};
 
 /// This many readings in a row that are off by a fifth mean another path, or other flows on it. Fewer may be a host
 /// that paused; opening the window for that would fill the queue for seconds.
-const STRAYS: u32 = 4;
+const OUTLIERS: u32 = 4;
 /// The first limit over the estimated bandwidth-delay product: 1.2 (Prasad 2004, figure 8).
 const INITIAL_EXCESS: (u64, u64) = (12, 10);
 /// Readings that make a rate flat: two in slow start, five later (Prasad 2004, section IV-B).
@@ -39,12 +39,13 @@ const FLAT_LATER: usize = 5;
 const NEAR_LARGEST: (u64, u64) = (4, 5);
 /// Least share of the estimate that a full path has: 0.6, because trains err by up to a third, and a margin.
 const NEAR_ESTIMATE: (u64, u64) = (3, 5);
-/// Continuous: a change of rate or round trip by this part (a fifth) means another path; Prasad 2004's measure of a
-/// drop, in both directions.
+/// For a continuous transfer, a change of rate or round trip by this part (a fifth) means another path; Prasad 2004's
+/// measure of a drop, in both directions.
 const CHANGED_BY: u64 = 5;
-/// Continuous: time after which a decision is tried again (ours: rare against the ten round trips that it takes).
+/// Time after which a continuous transfer tries a decision again (ours: rare beside the ten round trips of a try).
 const RETRY: Micros = Micros::from_secs(10);
-/// Continuous: a retried rate within 5% of the old one counts as the old one (Prasad 2004's measure of constant).
+/// For a continuous transfer, a retried rate within 5% of the old one counts as the old one (Prasad 2004's measure of
+/// constant).
 const SAME_RATE: (u64, u64) = (21, 20);
 /// Larger windows count as this when nine tenths of them are computed: the product stays in 64 bits.
 const LARGEST_FILLED: Bytes = Bytes(1 << 50);
@@ -53,7 +54,7 @@ const MOST_ROUNDS: u64 = 1 << 32;
 
 /// The measurements on which a decision rested.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Decided {
+pub struct SobasDecision {
     /// The path's rate.
     pub rate: Rate,
     /// The path's round-trip time.
@@ -63,7 +64,7 @@ pub struct Decided {
     /// The limit that was set.
     pub window: Bytes,
     /// Readings in a row that no longer fit the decision.
-    pub strays: u32,
+    pub outliers: u32,
 }
 
 impl Sobas {
@@ -72,7 +73,7 @@ impl Sobas {
         self.clamped(estimate.over(rtt).scaled(INITIAL_EXCESS.0, INITIAL_EXCESS.1), mss)
     }
 
-    /// State 4: grows by one segment for each round trip that passed since the last increase.
+    /// Acts in state 4: grows by one segment for each round trip that passed since the last increase.
     pub(super) fn grow(&mut self, rtt: Micros, mss: Bytes, now: Micros) {
         if self.state != State::BufferLimited || rtt == Micros::ZERO {
             return;
@@ -82,7 +83,7 @@ impl Sobas {
         self.window = self.clamped(self.window + mss.times(rounds.min(MOST_ROUNDS)), mss);
     }
 
-    /// Judges a reading.
+    /// Judges a reading, in the states 2 to 5.
     pub(super) fn step(&mut self, view: &View) {
         self.peak = self.peak.max(view.reading.rate);
         match self.state {
@@ -157,9 +158,9 @@ impl Sobas {
         held >= self.window.min(LARGEST_FILLED).scaled(9, 10) || held + view.mss.times(2) >= self.window
     }
 
-    /// Continuous, on another path than before: enters state 3 without a rate to compare with.
+    /// Begins again on another path than before: enters state 3 without a rate to compare with.
     pub(super) fn forget_the_path(&mut self) {
-        self.decided = Decided::default();
+        self.decided = SobasDecision::default();
         (self.peak, self.estimate) = (Rate::ZERO, Rate::ZERO);
         self.path.start_anew();
         self.recover();
@@ -175,19 +176,19 @@ impl Sobas {
         }
         self.state = State::Final;
         self.window = window;
-        self.decided = Decided { rate, rtt: view.rtt, at: view.reading.at, window, strays: 0 };
+        self.decided = SobasDecision { rate, rtt: view.rtt, at: view.reading.at, window, outliers: 0 };
         self.series.clear();
     }
 
-    /// Watches in state 5 of a continuous transfer: [`STRAYS`] readings in a row off by a fifth mean another path.
+    /// Watches in state 5 of a continuous transfer: [`OUTLIERS`] readings in a row off by a fifth mean another path.
     fn watch(&mut self, view: &View) {
         if !self.config.continuous {
             return;
         }
         let off = |new: u64, old: u64| new.abs_diff(old).saturating_mul(CHANGED_BY) > old;
-        let strayed = off(view.reading.rate.0, self.decided.rate.0) || off(view.rtt.0, self.decided.rtt.0);
-        self.decided.strays = if strayed { self.decided.strays + 1 } else { 0 };
-        if self.decided.strays >= STRAYS {
+        let is_outlier = off(view.reading.rate.0, self.decided.rate.0) || off(view.rtt.0, self.decided.rtt.0);
+        self.decided.outliers = if is_outlier { self.decided.outliers + 1 } else { 0 };
+        if self.decided.outliers >= OUTLIERS {
             self.forget_the_path();
             self.window = if view.estimate.0 > 0 {
                 self.initial_window(view.estimate, view.rtt, view.mss)

@@ -6,8 +6,8 @@
 //! in the tight link and RTT increases".
 //! Terms: `T0` smallest round-trip time; a reading *queues* when the mean `T` of its window exceeds `T0` by a
 //! 32nd and 0.5 ms; a queue *stands* when several readings in a row queue.
-//! Keeps: once a window has been measured, `T0` is the mean of a whole one, so that jitter of single samples neither
-//! lowers it nor passes for a queue.
+//! Properties kept: once a window has been measured, `T0` is the mean of a whole one, so that jitter of single samples
+//! neither lowers it nor passes for a queue.
 
 use super::detectors::Reading;
 use bufwise_units::{Micros, Rate};
@@ -65,7 +65,7 @@ impl RoundTrips {
         (self.base, self.shortest) = (lower(self.base), lower(self.shortest));
     }
 
-    /// Returns `T0`.
+    /// Returns `T0`, the smallest round-trip time.
     pub(super) fn base(&self) -> Micros {
         self.base
     }

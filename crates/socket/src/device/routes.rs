@@ -55,7 +55,7 @@ impl Devices {
     }
 }
 
-/// `struct ifaddrmsg` of the address, with its attributes.
+/// Returns the `struct ifaddrmsg` of the address, with its attributes.
 fn address() -> Vec<u8> {
     let mut body = vec![libc::AF_INET6 as u8, 128, 0, 0];
     body.extend(LOOPBACK.to_ne_bytes());

@@ -12,9 +12,9 @@ use crate::netlink::{self, Malformed, u32_at};
 
 pub(super) const SOCK_DIAG_BY_FAMILY: u16 = 20;
 
-/// `struct inet_diag_req_v2`.
+/// Length of `struct inet_diag_req_v2`, bytes.
 const REQUEST_LEN: usize = 56;
-/// `struct inet_diag_msg`, after which the attributes begin.
+/// Length of `struct inet_diag_msg`, bytes; the attributes begin after it.
 const MESSAGE_LEN: usize = 72;
 
 const INET_DIAG_INFO: u16 = 2;

@@ -50,7 +50,7 @@ impl ServerSession {
         }
     }
 
-    /// The status of a path; users who could resume an unfinished upload see the status of its bytes.
+    /// Returns the status of a path; users who could resume an unfinished upload see the status of its bytes.
     fn status_of(&self, path: Option<&Path>, user: &User) -> Result<(VirtualPath, Status), StoreError> {
         let path = self.client.here.join(path.unwrap_or(Path::new("")))?;
         let status = self.server.store.status(&path, user.rights == Rights::Write)?;
@@ -75,7 +75,7 @@ impl ServerSession {
         }
     }
 
-    /// MLST.
+    /// Answers MLST.
     fn facts_of(&mut self, path: Option<&Path>, user: &User) -> io::Result<()> {
         let form = Form::Facts(self.client.facts);
         match self.status_of(path, user) {
@@ -84,7 +84,7 @@ impl ServerSession {
         }
     }
 
-    /// STAT with a path.
+    /// Answers STAT with a path.
     fn line_of(&mut self, path: Option<&Path>, user: &User) -> io::Result<()> {
         match self.status_of(path, user) {
             Ok((path, status)) => self.show(213, &path, &status, Form::Long, user),
@@ -112,7 +112,7 @@ impl ServerSession {
         }
     }
 
-    /// Commands that change files or directories.
+    /// Executes the commands that change files or directories.
     fn change(&mut self, command: Command, user: &User) -> io::Result<()> {
         if user.rights != Rights::Write {
             return self.forbid();
@@ -190,7 +190,7 @@ impl ServerSession {
         self.server.tell(&Event::Changed { peer, user, is_known, what, path: path.to_string() });
     }
 
-    /// The path that a client named, whole and escaped.
+    /// Returns the full path that a client named, escaped for the log.
     fn shown(&self, path: &Path) -> String {
         self.client.here.join(path).map(|path| path.to_string()).unwrap_or_default()
     }
@@ -208,7 +208,7 @@ impl ServerSession {
     }
 }
 
-/// A reply with a path in quotes, which are doubled within it (RFC 959, appendix II).
+/// Returns a reply with a path in quotes, which are doubled within it (RFC 959, appendix II).
 fn named(path: &VirtualPath, text: &str) -> Reply {
     let mut line = vec![b'"'];
     for byte in path.to_bytes() {

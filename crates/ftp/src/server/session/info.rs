@@ -48,7 +48,7 @@ impl ServerSession {
         if self.server.config.data.active {
             features = features.with("EPRT", "");
         }
-        if self.server.door.now().tls.is_some() {
+        if self.server.admission.now().tls.is_some() {
             features = features.with("AUTH", "TLS").with("PBSZ", "").with("PROT", "");
         }
         features
@@ -98,7 +98,7 @@ impl ServerSession {
         self.control.reply(&Reply::multi(211, "Status of the session:", lines, "End"))
     }
 
-    /// STAT during a transfer.
+    /// Answers STAT during a transfer.
     pub(super) fn status_of_transfer(&mut self) -> io::Result<()> {
         if let Some(progress) = self.running.as_ref().and_then(Running::progress) {
             // A request in it is delivered once.

@@ -28,7 +28,7 @@ impl ServerSession {
         if self.must_encrypt_first() {
             return self.reply(530, "This server wants TLS: AUTH TLS first.");
         }
-        let anonymous = self.server.door.now().users.is_anonymous(&name);
+        let anonymous = self.server.admission.now().users.is_anonymous(&name);
         self.client.name = Some(name);
         if anonymous {
             self.reply(331, "Any password will do.")
@@ -38,7 +38,7 @@ impl ServerSession {
     }
 
     fn must_encrypt_first(&self) -> bool {
-        !self.control.is_tls() && self.server.door.requires_tls()
+        !self.control.is_tls() && self.server.admission.requires_tls()
     }
 
     pub(super) fn pass(&mut self, password: &Secret) -> io::Result<Next> {
@@ -51,13 +51,13 @@ impl ServerSession {
             return Ok(Next::Go);
         };
         let latest = self.began + self.server.config.times.login;
-        if !self.server.door.now().users.is_anonymous(&name) {
+        if !self.server.admission.now().users.is_anonymous(&name) {
             let admitted = self.server.attempts.admit(self.control.peer.ip(), &name, Instant::now(), latest);
             if !admitted.map_or(Ok(false), |moment| self.wait_until(moment))? {
                 return self.no_time();
             }
         }
-        let user = match self.server.door.now().users.check(&name, password.expose(), latest) {
+        let user = match self.server.admission.now().users.check(&name, password.expose(), latest) {
             Ok(Some(user)) => user,
             Ok(None) => return self.wrong_password(&name),
             Err(crowded) => {
@@ -120,7 +120,7 @@ impl ServerSession {
     }
 
     pub(super) fn auth(&mut self, kind: &AuthKind) -> io::Result<Next> {
-        let Some(tls) = self.server.door.now().tls.clone() else {
+        let Some(tls) = self.server.admission.now().tls.clone() else {
             self.reply(502, "This server has no TLS.")?;
             return Ok(Next::Go);
         };
@@ -162,7 +162,7 @@ impl ServerSession {
                 self.client.private = true;
                 self.reply(200, "Data connections are encrypted from now on.")
             }
-            Command::Prot(Protection::Clear) if self.server.door.requires_tls() => {
+            Command::Prot(Protection::Clear) if self.server.admission.requires_tls() => {
                 self.reply(534, "Data connections must be encrypted here.")
             }
             Command::Prot(Protection::Clear) => {
@@ -173,7 +173,7 @@ impl ServerSession {
         }
     }
 
-    /// Time since the session began, for STAT.
+    /// Returns the time since the session began, for STAT.
     pub(super) fn age(&self) -> Duration {
         self.began.elapsed()
     }

@@ -11,8 +11,8 @@ use crate::server::turns::Party;
 use crate::server::users::{Rights, User};
 
 impl ServerSession {
-    /// Sums a file. For users who may resume an interrupted upload, sums that upload: the client learns whether the uploaded part
-    /// is the beginning of its file.
+    /// Sums a file. For users who may resume an interrupted upload, sums that upload: the client learns whether the
+    /// uploaded part is the beginning of its file.
     pub(super) fn sum(&mut self, path: &Path, user: &User) -> io::Result<()> {
         let (file, sum) = match self.opened(path, user) {
             Ok(opened) => opened,

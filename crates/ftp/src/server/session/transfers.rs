@@ -34,7 +34,7 @@ impl ServerSession {
         if self.client.text && (writes || matches!(command, Command::Retr(_))) {
             return self.reply(504, "Files are not converted to text or from it: TYPE I first.");
         }
-        let tls_required = self.server.door.requires_tls();
+        let tls_required = self.server.admission.requires_tls();
         if tls_required && !self.client.private {
             return self.reply(522, "Data connections must be encrypted here: PROT P first.");
         }
@@ -161,7 +161,7 @@ impl ServerSession {
         }))
     }
 
-    /// The record of the transfer, for the log.
+    /// Returns the record of the transfer, for the log.
     fn record(&self, user: &User, direction: Direction, path: &VirtualPath, offset: u64) -> Transfer {
         Transfer {
             peer: self.control.peer.ip(),
@@ -194,6 +194,10 @@ impl ServerSession {
         };
         match Running::start(&self.bell, work) {
             Ok(running) => {
+                // Its command waited for the end of another transfer, which the client did not.
+                if self.control.is_outlived() {
+                    running.part();
+                }
                 self.running = Some(running);
                 self.slot.begin_transfer();
                 Ok(())

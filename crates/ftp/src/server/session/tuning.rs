@@ -49,7 +49,7 @@ impl ServerSession {
         }
     }
 
-    /// SBUF before a transfer.
+    /// Answers SBUF before a transfer.
     fn reserve_buffer(&mut self, size: Bytes) -> io::Result<()> {
         // The former grant is given back first.
         self.client.buffer = None;
@@ -91,7 +91,7 @@ impl ServerSession {
         Prober::start(socket, peer, offer.token, ProberConfig::default()).ok()
     }
 
-    /// Before a file is sent: accepts the client's requests, if it has opted in.
+    /// Accepts the client's requests before a file is sent, if the client has opted in.
     pub(super) fn tune_sending(&mut self) -> BufferGrants {
         let grants = self.sending();
         let user = self.client.user.as_ref().map_or("", |user| &user.name);
@@ -108,7 +108,7 @@ impl ServerSession {
             .within(move |wanted, held| share.ask(wanted, held))
     }
 
-    /// Before a file is received: sends our requests, if the client has opted in.
+    /// Sends our requests before a file is received, if the client has opted in.
     pub(super) fn tune_receiving(&mut self) {
         self.tuned = Tuned { tells: self.client.notify, ..Tuned::default() };
     }
@@ -118,7 +118,7 @@ impl ServerSession {
         self.client.notify && self.tuned.grants.is_some()
     }
 
-    /// SBUF during a transfer.
+    /// Answers SBUF during a transfer.
     pub(super) fn request(&mut self, request: Bytes) -> io::Result<()> {
         let Some((grants, memory)) = &mut self.tuned.grants else { return Ok(()) };
         let before = grants.granted();

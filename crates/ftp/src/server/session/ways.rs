@@ -118,11 +118,11 @@ impl ServerSession {
         if !self.server.config.data.active {
             return self.reply(502, "This server does not connect to clients: use EPSV or PASV.");
         }
-        if !data::is_fit(target, self.control.peer.ip()) {
+        let Some(target) = data::own_port(target, self.control.peer) else {
             let reason = "it asked for a data connection to somebody else";
             self.server.tell(&Event::Refused { peer: self.control.peer, reason });
             return self.reply(501, "Only your own address, and ports from 1024.");
-        }
+        };
         self.take_way();
         self.client.way = Some(Way::Active(target));
         self.reply(200, "The server will connect.")
@@ -137,7 +137,7 @@ impl ServerSession {
         }
     }
 
-    /// The options of the next data connection.
+    /// Returns the options of the next data connection.
     pub(super) fn sockets(&mut self) -> Sockets {
         self.client.reserved = None;
         match (self.buffer_size(), self.server.config.tuning.policy) {
@@ -153,7 +153,7 @@ impl ServerSession {
         }
     }
 
-    /// The share of memory for the receive buffer of one upload.
+    /// Returns the share of memory for the receive buffer of one upload.
     pub(super) fn receiving(&self) -> BudgetGrant {
         self.server.receiving.open(self.client.user.as_ref().map_or("", |user| &user.name))
     }

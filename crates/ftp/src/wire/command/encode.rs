@@ -1,4 +1,4 @@
-//! Commands to bytes.
+//! Encodes commands as bytes, for the client.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use crate::wire::terminal::{escape_for_terminal, shown};
 use crate::wire::{address, timestamp};
 
 impl Command {
-    /// The bytes to send, ending in CR LF. 0xFF is doubled, as telnet wants it.
+    /// Returns the bytes to send, ending in CR LF. 0xFF is doubled, as telnet wants it.
     ///
     /// # Errors
     /// [`WireError::LineBreak`] if an argument has a CR, LF or NUL, [`WireError::Empty`] if one that must
@@ -42,7 +42,7 @@ impl Command {
         Ok(bytes)
     }
 
-    /// The command as one line of a log: without the password, control characters escaped.
+    /// Returns the command as one line of a log: without the password, control characters escaped.
     #[must_use]
     pub fn shown(&self) -> String {
         match self {

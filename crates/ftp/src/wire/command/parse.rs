@@ -1,4 +1,4 @@
-//! Bytes to commands.
+//! Parses commands from bytes, for the server.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -150,7 +150,7 @@ fn path(argument: &[u8]) -> Result<PathBuf, CommandError> {
     required(argument).map(to_path)
 }
 
-/// The path of `LIST -la path`: words that begin with a dash are options that some clients pass to `ls`.
+/// Returns the path of `LIST -la path`: words that begin with a dash are options that some clients pass to `ls`.
 fn options_skipped(argument: &[u8]) -> Option<PathBuf> {
     let mut rest = argument;
     while rest.starts_with(b"-") {
@@ -172,7 +172,7 @@ fn text(argument: &[u8]) -> Result<String, CommandError> {
     text.map_err(|_| wrong("The argument is not UTF-8."))
 }
 
-/// Decimal digits only: no sign, no separators.
+/// Parses a number of decimal digits only: no sign, no separators.
 fn number(argument: &[u8]) -> Result<u64, CommandError> {
     let digits = required(argument)?.trim_ascii();
     let number =
@@ -187,7 +187,7 @@ fn letter(argument: &[u8]) -> Result<char, CommandError> {
     }
 }
 
-/// A name from the peer, cut to the length that may be kept and logged.
+/// Returns a name from the peer, cut to the length that may be kept and logged.
 fn name(bytes: &[u8]) -> String {
     let printable = |byte: &u8| if byte.is_ascii_graphic() { char::from(*byte) } else { '?' };
     bytes.iter().take(MAX_NAME).map(printable).collect()

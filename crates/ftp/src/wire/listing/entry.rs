@@ -26,7 +26,7 @@ pub enum Kind {
 /// One entry of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// As the server gave it: may be a path, `.`, `..` or worse. See [`Entry::file_name`].
+    /// The name as the server gave it: it may be a path, `.`, `..` or worse. See [`Entry::file_name`].
     pub name: PathBuf,
     /// Its kind.
     pub kind: Kind,
@@ -34,20 +34,20 @@ pub struct Entry {
     pub size: Option<u64>,
     /// When it was last modified.
     pub modified: Option<SystemTime>,
-    /// Permission bits as of `chmod`, at most 0o7777.
+    /// Permission bits, as `chmod` takes them: at most 0o7777.
     pub mode: Option<u32>,
     /// The login's permissions on it (RFC 3659 section 7.5.5), lower-case letters.
     pub perm: Option<String>,
 }
 
 impl Entry {
-    /// An entry of which only the name and the kind are known.
+    /// Makes an entry of which only the name and the kind are known.
     #[must_use]
     pub fn new(name: impl Into<PathBuf>, kind: Kind) -> Self {
         Self { name: name.into(), kind, size: None, modified: None, mode: None, perm: None }
     }
 
-    /// The name, if it is a plain one that can be joined to a local directory without leaving it.
+    /// Returns the name, if it is a plain one that can be joined to a local directory without leaving it.
     #[must_use]
     pub fn file_name(&self) -> Option<&OsStr> {
         let mut components = self.name.components();
@@ -78,14 +78,14 @@ pub struct Facts {
 }
 
 impl Default for Facts {
-    /// All of them.
+    /// Returns the set of all facts.
     fn default() -> Self {
         Self { kind: true, size: true, modify: true, perm: true, mode: true }
     }
 }
 
 impl Facts {
-    /// The facts named in a list such as `type;size;`. Unknown ones are skipped.
+    /// Returns the facts named in a list such as `type;size;`. Unknown ones are skipped.
     #[must_use]
     pub fn decode(list: &[u8]) -> Self {
         let has = |name: &str| {
@@ -101,7 +101,7 @@ impl Facts {
         }
     }
 
-    /// The parameters of MLST in FEAT: all that there are, these with an asterisk.
+    /// Returns the parameters of MLST in FEAT: all that there are, these with an asterisk.
     #[must_use]
     pub fn feature(self) -> String {
         let mark = |on: bool| if on { "*" } else { "" };
@@ -120,7 +120,7 @@ impl Facts {
 }
 
 impl fmt::Display for Facts {
-    /// The facts as OPTS MLST and its reply have them: `type;size;`.
+    /// Writes the facts as OPTS MLST and its reply have them: `type;size;`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.named().iter().filter(|(_, on)| *on).try_for_each(|(name, _)| write!(f, "{name};"))
     }

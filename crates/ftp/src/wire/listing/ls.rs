@@ -5,7 +5,7 @@
 //! So: a line of `ls` is parsed from its date, which is between the size and the name, with exactly one space before
 //! the name. A date without a year is the latest such date that is not after tomorrow (servers write their local time,
 //! and clocks differ).
-//! Keeps: parsing undoes writing, to the written precision (minutes within half a year, else days).
+//! Properties kept: parsing undoes writing, to the written precision (minutes within half a year, else days).
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -52,7 +52,7 @@ struct Word<'a> {
     rest: &'a [u8],
 }
 
-/// The words of a line, which any number of spaces separate.
+/// Returns the words of a line, which any number of spaces separate.
 fn words(line: &[u8]) -> impl Iterator<Item = Word<'_>> {
     let mut rest = line;
     std::iter::from_fn(move || {
@@ -64,7 +64,7 @@ fn words(line: &[u8]) -> impl Iterator<Item = Word<'_>> {
     })
 }
 
-/// `-rw-r--r-- 1 user group 12 Nov 22 02:30 name`
+/// Parses `-rw-r--r-- 1 user group 12 Nov 22 02:30 name`.
 fn unix(line: &[u8], now: SystemTime) -> Option<Entry> {
     let words: Vec<Word<'_>> = words(line).take(MAX_WORDS).collect();
     let (kind, mode) = permissions(words.first()?.text)?;
@@ -90,7 +90,7 @@ fn unix(line: &[u8], now: SystemTime) -> Option<Entry> {
     })
 }
 
-/// `drwxr-xr-x`, with a mark for access lists after it or without.
+/// Parses `drwxr-xr-x`, with a mark for access lists after it or without.
 fn permissions(word: &[u8]) -> Option<(Kind, Option<u32>)> {
     let kind = match word.first()? {
         b'-' => Kind::File,
@@ -114,7 +114,7 @@ fn permissions(word: &[u8]) -> Option<(Kind, Option<u32>)> {
     matches!(&word[10..], [] | [b'+' | b'.' | b'@']).then_some((kind, Some(mode)))
 }
 
-/// `Nov 22 02:30` or `Nov 22 2026`, and what follows.
+/// Parses `Nov 22 02:30` or `Nov 22 2026`; returns also what follows.
 fn month_day(text: &[u8], now: SystemTime) -> Option<(Option<SystemTime>, &[u8])> {
     let mut words = words(text);
     let (month, day, last) = (words.next()?, words.next()?, words.next()?);
@@ -131,7 +131,7 @@ fn month_day(text: &[u8], now: SystemTime) -> Option<(Option<SystemTime>, &[u8])
     Some((modified, last.rest))
 }
 
-/// The latest year in which a date exists and is not after tomorrow.
+/// Returns the latest year in which a date exists and is not after tomorrow.
 fn latest(at: impl Fn(i64) -> Option<SystemTime>, now: SystemTime) -> Option<SystemTime> {
     let this_year = Civil::of(now).year;
     let bound = now.checked_add(DAY)?;
@@ -139,7 +139,7 @@ fn latest(at: impl Fn(i64) -> Option<SystemTime>, now: SystemTime) -> Option<Sys
     (0..=8).map(|back| this_year + 1 - back).find_map(|year| at(year).filter(|time| *time <= bound))
 }
 
-/// `2026-11-22 02:30`, and what follows.
+/// Parses `2026-11-22 02:30`; returns also what follows.
 fn iso(text: &[u8]) -> Option<(Option<SystemTime>, &[u8])> {
     let mut words = words(text);
     let (date, time) = (words.next()?, words.next()?);
@@ -157,7 +157,7 @@ fn iso_date(text: &[u8]) -> Option<(i64, u8, u8)> {
     Some((year, decimal(&[*m1, *m2])?, decimal(&[*d1, *d2])?))
 }
 
-/// `2:30` or `02:30`.
+/// Parses `2:30` or `02:30`.
 fn time_of_day(text: &[u8]) -> Option<(u8, u8)> {
     let [hour @ .., b':', m1, m2] = text else {
         return None;
@@ -166,7 +166,7 @@ fn time_of_day(text: &[u8]) -> Option<(u8, u8)> {
     Some((hour, decimal(&[*m1, *m2])?))
 }
 
-/// `11-22-26  02:30AM  <DIR>  name` or `11-22-2026  02:30PM  12 name`.
+/// Parses `11-22-26  02:30AM  <DIR>  name` or `11-22-2026  02:30PM  12 name`.
 fn dos(line: &[u8]) -> Option<Entry> {
     let mut words = words(line);
     let (date, time, what) = (words.next()?, words.next()?, words.next()?);
@@ -188,7 +188,7 @@ fn dos(line: &[u8]) -> Option<Entry> {
     })
 }
 
-/// `11-22-26` or `11-22-2026`.
+/// Parses `11-22-26` or `11-22-2026`.
 fn dos_date(text: &[u8]) -> Option<(i64, u8, u8)> {
     let [m1, m2, b'-', d1, d2, b'-', year @ ..] = text else {
         return None;
@@ -202,7 +202,7 @@ fn dos_date(text: &[u8]) -> Option<(i64, u8, u8)> {
     Some((year, decimal(&[*m1, *m2])?, decimal(&[*d1, *d2])?))
 }
 
-/// `02:30AM`, `02:30PM` or `14:30`.
+/// Parses `02:30AM`, `02:30PM` or `14:30`.
 fn dos_time(text: &[u8]) -> Option<(u8, u8)> {
     let half = |text: &[u8]| time_of_day(text).filter(|(hour, _)| (1..=12).contains(hour));
     match text {

@@ -92,7 +92,7 @@ pub fn encode_mlsx(entry: &Entry, facts: Facts) -> Result<Vec<u8>, WireError> {
     Ok(line)
 }
 
-/// The bytes of a name that can stand in a listing.
+/// Returns the bytes of a name that can stand in a listing.
 pub(super) fn listable(entry: &Entry) -> Result<&[u8], WireError> {
     let name = entry.name.as_os_str().as_bytes();
     if name.is_empty() {

@@ -151,6 +151,21 @@ fn a_daemon_that_takes_no_request_is_named_soon() {
 }
 
 #[test]
+fn a_reply_without_its_end_is_that_of_a_daemon_that_is_gone() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("control");
+    let listener = UnixListener::bind(&path).unwrap();
+    let daemon = thread::spawn(move || {
+        let (mut client, _) = listener.accept().unwrap();
+        assert!(client.read(&mut [0; 100]).unwrap() > 0);
+        client.write_all(b" {\"reply\":\"error\",\"content\":\"it").unwrap();
+    });
+    let error = in_words(&ask(&path, &Request::Status).unwrap_err());
+    assert!(error.ends_with("did not answer: it closed the connection"), "{error}");
+    daemon.join().unwrap();
+}
+
+#[test]
 fn the_socket_is_its_owners_alone_and_goes_with_the_server() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("new/control");

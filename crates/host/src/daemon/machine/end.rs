@@ -4,6 +4,7 @@ use bufwise_bpf::Released;
 use bufwise_units::Micros;
 
 use super::super::event::{Action, Facts, GivenBack, Notice};
+use super::telling::PAUSED;
 use super::{Daemon, Phase};
 use crate::control::message::Restored;
 use crate::control::{Reply, Request};
@@ -70,6 +71,8 @@ impl Daemon {
                 |error| Reply::Error(in_words(&error)),
                 |released| Reply::Restored(restored(released, settings, failed)),
             );
+            self.say(Line::info(Kind::Life, PAUSED), now);
+            self.act(Action::Notify(Notice::Status(PAUSED.to_owned())));
             return self.act(Action::Answer(reply));
         };
         let reason = reason.take();

@@ -6,6 +6,7 @@ use bufwise_units::Micros;
 
 use super::super::event::{Action, Notice};
 use super::super::task::Task;
+use super::telling::PAUSED;
 use super::{Daemon, Phase};
 use crate::error::{Error, Result, in_words};
 use crate::log::{Kind, Line};
@@ -126,7 +127,9 @@ impl Daemon {
 
     /// Ends a reload.
     pub(super) fn settled(&mut self) {
-        self.act(Action::Notify(Notice::Ready(self.task.headline())));
+        let is_paused = matches!(self.phase, Phase::Paused);
+        let status = if is_paused { PAUSED.to_owned() } else { self.task.headline() };
+        self.act(Action::Notify(Notice::Ready(status)));
         self.hear_hangup();
     }
 

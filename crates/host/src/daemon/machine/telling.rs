@@ -1,6 +1,6 @@
 //! Log lines about findings and about the daemon's life.
 
-use bufwise_units::Micros;
+use bufwise_units::{Micros, counted};
 
 use super::super::event::{Found, Regrouped, Work};
 use super::Daemon;
@@ -8,6 +8,10 @@ use crate::caps::{Change, Setting};
 use crate::container;
 use crate::log::{Kind, Line};
 use crate::tuner;
+
+/// Line of the log, and status for the service manager, once `restore` keeps the daemon from tuning.
+pub(super) const PAUSED: &str =
+    "paused by bufwise restore: nothing is tuned until a reload or the next start";
 
 /// A line that is logged once the engines work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,8 +105,10 @@ impl Daemon {
         // The number changes from search to search.
         let told = self.troubles.get(&Trouble::Room).cloned();
         let cause = told.unwrap_or_else(|| {
+            let namespaces = counted(left_alone, "network namespace");
+            let are = if left_alone == 1 { "is" } else { "are" };
             format!(
-                "{left_alone} network namespaces are left alone: {known} are known, as many as the limit of descriptors allows \
+                "{namespaces} {are} left alone: no more than {known} can be known with this limit of descriptors \
                  (LimitNOFILE=, up to 16384)"
             )
         });
@@ -110,7 +116,7 @@ impl Daemon {
     }
 
     pub(super) fn tell_found(&mut self, found: Found, now: Micros) {
-        let Found { new, raised, gone, failed, known, left_alone, unopened, remade, refused } = found;
+        let Found { new, raised, gone, failed, known, left_alone, unopened, remade, refused, .. } = found;
         self.say_all(refused, |line| Line::warning(Kind::Refused, line), now);
         self.say_all(
             remade,
@@ -142,7 +148,9 @@ impl Daemon {
     pub(super) fn tell_regrouped(&mut self, regrouped: Regrouped, now: Micros) {
         let Regrouped { found, gone, refused, missing, passed_on, .. } = regrouped;
         self.say_all(refused, |line| Line::warning(Kind::Refused, line), now);
-        let passed_on = (passed_on > 0).then(|| format!("{passed_on} connections passed on to their groups"));
+        let theirs = if passed_on == 1 { "its group" } else { "their groups" };
+        let passed_on = (passed_on > 0).then(|| counted(passed_on, "connection"));
+        let passed_on = passed_on.map(|connections| format!("{connections} passed on to {theirs}"));
         let news: Vec<String> = gone.into_iter().chain(found).chain(missing).chain(passed_on).collect();
         if !news.is_empty() {
             self.say(Line::info(Kind::Group, news.join("; ")), now);

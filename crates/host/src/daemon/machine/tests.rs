@@ -75,6 +75,19 @@ fn a_small_memory_is_told_at_the_start_with_how_many_it_holds() {
 }
 
 #[test]
+fn one_connection_is_told_in_the_singular() {
+    let mut world = World::tuning(task("abt"));
+    let adopted = vec![("blue".to_owned(), 1)];
+    world.feed(Event::Swept(Sweep { adopted, given_back: 1, ..Sweep::default() }, Micros::ZERO));
+    let given_back = "buffers of 1 connection given back: nothing moved for 2 s";
+    assert_eq!(world.log, ["1 existing connection adopted in network namespace blue", given_back]);
+    world.flows = vec![flow(1, 0)];
+    world.run(Micros::from_secs(11));
+    let status = Notice::Status("1 connection; send queues hold 0 B of 1.05 MB".to_owned());
+    assert!(world.notices.contains(&status), "{:?}", world.notices);
+}
+
+#[test]
 fn a_dry_run_leaves_leftovers_alone() {
     let mut dry = task("abt");
     dry.plan.observe_only = true;
@@ -322,6 +335,9 @@ fn restore_pauses_until_a_hangup() {
     world.feed(Event::Asked(Request::Restore));
     let Some(Reply::Restored(restored)) = world.replies.pop() else { panic!("it is restored") };
     assert_eq!(restored.settings, ["tcp_rmem (network namespace blue)"]);
+    let paused = super::telling::PAUSED.to_owned();
+    assert_eq!(world.log.last(), Some(&paused));
+    assert_eq!(world.notices, [Notice::Status(paused.clone())]);
     world.did.clear();
     world.run(MINUTE);
     assert!(world.did.is_empty(), "nothing is touched: {:?}", world.did);
@@ -332,6 +348,7 @@ fn restore_pauses_until_a_hangup() {
     world.feed(Event::Hangup);
     world.run(MINUTE);
     assert_eq!(world.did, ["read"], "as it was: paused");
+    assert_eq!(world.notices.last(), Some(&Notice::Ready(paused)));
     world.feed(Event::Hangup);
     assert_eq!(world.readies(), 2);
     world.goes_on();

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bufwise_bpf::{Config, FlowState};
-use bufwise_units::{Bytes, Micros};
+use bufwise_units::{Bytes, Micros, counted};
 
 use super::super::due::{DISCOVERY, lying_idle};
 use super::super::event::{Action, Notice, Sweep, Work};
@@ -17,9 +17,9 @@ use crate::error::{Result, in_words};
 use crate::log::{Kind, Line};
 use crate::tcp_memory::TcpMemory;
 
-/// Few connections have come or gone since the last sample: less than one of so many.
+/// Few connections have come or gone since the last sample if they are less than one in this many.
 const FEW: usize = 20;
-/// Little memory has come into use since the last sample: less than one of so many parts of a budget.
+/// Little memory has come into use since the last sample if it is less than a budget divided by this.
 const LITTLE: u64 = 8;
 
 impl Daemon {
@@ -72,9 +72,9 @@ impl Daemon {
         self.act(Action::Share(bounds));
         lines.into_iter().for_each(|line| self.say(line, now));
         if self.due.is_status_due(now) {
-            let open = all - closed;
+            let open = counted(all - closed, "connection");
             let (held, budget) = (held.readable(), self.task.budgets().0.readable());
-            let status = format!("{open} connections; send queues hold {held} of {budget}");
+            let status = format!("{open}; send queues hold {held} of {budget}");
             self.act(Action::Notify(Notice::Status(status)));
         }
         self.notice_namespaces(flows.clone(), now);
@@ -90,12 +90,12 @@ impl Daemon {
         }
     }
 
-    /// Searches at once, and only once, for unknown namespaces of connections.
+    /// Searches early, and only once, for unknown namespaces of connections.
     fn notice_namespaces<'a>(&mut self, flows: impl Iterator<Item = &'a FlowState>, now: Micros) {
         let open = flows.filter(|flow| !flow.closed).map(|flow| flow.origin.netns);
         let elsewhere: BTreeSet<u64> = open.filter(|inode| !self.known.contains(inode)).collect();
         if !elsewhere.is_subset(&self.elsewhere) {
-            self.due.discovery = now;
+            self.due.discover_early(now);
         }
         self.elsewhere = elsewhere;
     }
@@ -130,6 +130,13 @@ impl Daemon {
         self.act(Action::Sweep);
     }
 
+    /// Sweeps for connections that a search has found, unless the last sweep has to rest.
+    pub(super) fn sweep_early(&mut self, now: Micros) {
+        if self.due.may_sweep_early(now) {
+            self.sweep(now);
+        }
+    }
+
     pub(super) fn swept(&mut self, sweep: Sweep, took: Micros, now: Micros) {
         self.counts.given_back += sweep.given_back;
         let has_failed = sweep.failed.is_some();
@@ -137,7 +144,8 @@ impl Daemon {
         self.tell_trouble(Trouble::Sweep, sweep.failed, now);
         for (label, count) in sweep.adopted {
             self.counts.adopted += count;
-            let line = format_args!("{count} existing connections adopted in network namespace {label}");
+            let count = counted(count, "existing connection");
+            let line = format_args!("{count} adopted in network namespace {label}");
             self.say(Line::info(Kind::Adopted, line), now);
         }
         self.say_all(sweep.refused, |line| Line::warning(Kind::Refused, line), now);
@@ -148,9 +156,9 @@ impl Daemon {
             self.say(line, now);
         }
         if sweep.given_back > 0 {
+            let connections = counted(sweep.given_back, "connection");
             let line = format_args!(
-                "buffers of {} connections given back: nothing moved for {} s",
-                sweep.given_back,
+                "buffers of {connections} given back: nothing moved for {} s",
                 Config::IDLE.as_secs_f64(),
             );
             self.say(Line::info(Kind::GivenBack, line), now);

@@ -35,7 +35,7 @@ impl Unit {
             let own = (number < groups).then_some(number);
             let mut engine = Engine::load_for(&task.engine_config(plan), &task.matching.of_group(own))?;
             // The first connections may come before the first sample.
-            engine.beat(*shares)?;
+            engine.heartbeat(*shares)?;
             Ok(Self { engine, cgroups: HashMap::new(), refused: HashSet::new() })
         };
         task.parts().zip(&load.shares).enumerate().map(unit).collect()
@@ -55,7 +55,7 @@ impl Unit {
         self.engine.detach();
         self.cgroups.clear();
         let shares = self.engine.shares().unwrap_or_default();
-        let _left_to_the_next_heartbeat = self.engine.beat(shares);
+        let _left_to_the_next_heartbeat = self.engine.heartbeat(shares);
     }
 
     /// Attaches the engine to the daemon's cgroups.

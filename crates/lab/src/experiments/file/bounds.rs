@@ -3,7 +3,8 @@
 use bufwise_units::{BitRate, Bytes, Nanos};
 use toml::Spanned;
 
-use super::super::model::{Bound, Quantity, Target};
+use super::super::model::{Bound, Case, Quantity, Target, Way};
+use super::super::verdict::product;
 use super::format::{Expect, Value};
 use super::read::{Fault, known};
 
@@ -98,6 +99,54 @@ fn check_keys(written: &Spanned<Expect>) -> Result<(), Fault> {
             Err(Fault::at(written, format!("expect: {key}: needs `{other}`, the name of another method")))
         }
         _ => Ok(()),
+    }
+}
+
+/// Checks that the expectation can be measured in the cases that it concerns.
+pub(super) fn check(
+    written: &Spanned<Expect>,
+    target: &Target,
+    cases: &[Case],
+    way: Way,
+) -> Result<(), Fault> {
+    let concerned = || cases.iter().filter(move |case| target.concerns(case));
+    let method = target.method;
+    let lacks = |name: &&String| concerned().all(|case| case.name != **name);
+    let what = if let Some(name) = target.cases.iter().find(lacks) {
+        Some(format!("cases: `{method}` does not run in case `{name}`"))
+    } else if concerned().next().is_none() {
+        Some(format!("method: `{method}` runs in no case"))
+    } else {
+        concerned().find_map(|case| why_not_measured(target.bound, case, way))
+    };
+    what.map_or(Ok(()), |what| Err(Fault::at(written, format!("expect: {what}"))))
+}
+
+/// Returns why `bound` is never measured in `case`; `None`: it is.
+fn why_not_measured(bound: Bound, case: &Case, way: Way) -> Option<String> {
+    let name = &case.name;
+    let of = |other: &'static str| {
+        let runs = case.setup.methods.is_empty() || case.setup.methods.contains(&other);
+        (!runs).then(|| format!("of: `{other}` does not run in case `{name}`: name the others as `cases`"))
+    };
+    let rate = || {
+        let lacks = product(case, way).is_none();
+        lacks.then(|| format!("at-most-bdp: give the first path of case `{name}` a `rate`"))
+    };
+    match bound {
+        Bound::AtLeastTimes(_, other) | Bound::AtMostTimes(_, other, _) => of(other),
+        Bound::WithinProducts(_, _, other) => of(other).or_else(rate),
+        Bound::WithinOwnProducts(..) => rate(),
+        Bound::WithinMemory => {
+            case.memory.is_none().then(|| format!("within-memory: give case `{name}` a `memory`"))
+        }
+        // A file has no other bounds.
+        Bound::AtLeast(_)
+        | Bound::AtMost(_)
+        | Bound::EarlierThan(..)
+        | Bound::AtLeastOfCeiling(_)
+        | Bound::AtLeastTimesBest(..)
+        | Bound::NearRtt(..) => None,
     }
 }
 

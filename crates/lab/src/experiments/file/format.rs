@@ -149,7 +149,7 @@ pub(super) struct Case {
     pub(super) repeat: Option<Spanned<u32>>,
     pub(super) limits: Option<Word>,
     pub(super) initial_window: Option<Spanned<u32>>,
-    pub(super) ipv6: Option<bool>,
+    pub(super) ipv6: Option<Spanned<bool>>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) methods: Vec<Word>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

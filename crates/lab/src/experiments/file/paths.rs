@@ -88,6 +88,13 @@ fn one(written: &Spanned<format::Path>, shared: &[SharedLink]) -> Result<PathSpe
     let from = from.filter(|from| *from != "A").map(str::to_owned);
     let spec = PathSpec { from, links, ..spec(written, "path")? };
     spec.directions().map_err(|error| Fault::at(written, format!("path: {error}")))?;
+    // A link has been checked with packets of the usual size.
+    for SharedLink { name, spec: link } in &spec.links {
+        let passed = PathSpec { mtu: spec.mtu, ..link.clone() };
+        if let Err(error) = passed.queue_limit() {
+            return Err(Fault::at(written, format!("path: mtu: link `{name}`: {error}")));
+        }
+    }
     Ok(spec)
 }
 

@@ -78,6 +78,13 @@ pub(super) fn bytes(word: &Word) -> Result<u64, Fault> {
     parsed::<Bytes>(word).map(|bytes| bytes.0)
 }
 
+/// Reads a size for an option of `bufwise run`, which `check` knows.
+fn size_for_run(word: &Word, check: fn(&str) -> Result<(), String>) -> Result<u64, Fault> {
+    let size = bytes(word)?;
+    check(&format!("{size}B")).map_err(|what| Fault::at(word, what))?;
+    Ok(size)
+}
+
 /// Reads one word of letters, digits and the characters that names of policies, sizes and congestion controls contain.
 pub(super) fn plain(word: &Word) -> Result<&'static str, Fault> {
     let text = word.get_ref();
@@ -113,7 +120,7 @@ pub(super) fn experiment(file: &File, id: &str, policies: &Policies) -> Result<E
         Some(WayKey::Upload) | None => Way::Upload,
     };
     let id = file.id.as_ref().map_or(Ok(kept(id)), identifier)?;
-    let mut cases = cases(file, id, way)?;
+    let mut cases = cases(file, id, way, policies)?;
     let methods = methods(file, policies)?;
     let method_names: Vec<&str> = methods.iter().map(|method| method.name).collect();
     for (case, written) in cases.iter_mut().zip(&file.case) {
@@ -126,10 +133,8 @@ pub(super) fn experiment(file: &File, id: &str, policies: &Policies) -> Result<E
     let case_names: Vec<&str> = cases.iter().map(|case| kept(&case.name)).collect();
     let targets = file.expect.iter().map(|expect| bounds::target(expect, &method_names, &case_names));
     let targets: Vec<Target> = targets.collect::<Result<_, _>>()?;
-    if let Some(expect) = file.expect.iter().find(|one| one.get_ref().within_memory == Some(true))
-        && cases.iter().any(|case| case.memory.is_none())
-    {
-        return Err(Fault::at(expect, "within-memory: give every case a `memory`"));
+    for (expect, target) in file.expect.iter().zip(&targets) {
+        bounds::check(expect, target, &cases, way)?;
     }
     machine::check(file, policies)?;
     Ok(Experiment {
@@ -176,19 +181,23 @@ fn identifier(word: &Word) -> Result<&'static str, Fault> {
     Ok(kept(text))
 }
 
-/// Returns the quantities of the file, else the usual ones; and all quantities that have an expectation.
+/// Returns the quantities of the file, else the usual ones; and all quantities that have an expectation. Each occurs once.
 fn quantities(file: &File, cases: &[Case], targets: &[Target]) -> Vec<Quantity> {
-    let mut quantities = file.quantities.clone().unwrap_or_else(|| workloads::usual_quantities(cases));
-    for target in targets {
-        if !quantities.contains(&target.quantity) {
-            quantities.push(target.quantity);
+    let named = file.quantities.clone().filter(|list| !list.is_empty());
+    let named = named.unwrap_or_else(|| workloads::usual_quantities(cases));
+    let mut quantities = Vec::new();
+    for quantity in named.into_iter().chain(targets.iter().map(|target| target.quantity)) {
+        if !quantities.contains(&quantity) {
+            quantities.push(quantity);
         }
     }
     quantities
 }
 
-fn cases(file: &File, id: &str, way: Way) -> Result<Vec<Case>, Fault> {
-    let memory = file.memory.as_ref().map(bytes).transpose()?;
+fn cases(file: &File, id: &str, way: Way, policies: &Policies) -> Result<Vec<Case>, Fault> {
+    let own_memory =
+        |word: &Option<Word>| word.as_ref().map(|word| size_for_run(word, policies.memory)).transpose();
+    let memory = own_memory(&file.memory)?;
     let file_repeat = file.repeat.as_ref().map(repeat).transpose()?;
     if file.case.is_empty() {
         let setup = Setup { repeat: file_repeat, ..Setup::default() };
@@ -211,11 +220,17 @@ fn cases(file: &File, id: &str, way: Way) -> Result<Vec<Case>, Fault> {
         let workloads = if written.workload.is_empty() { &file.workload } else { &written.workload };
         let load = paths_and_flows((paths, links), workloads, way);
         let (paths, flows) = load.map_err(|fault| fault.or_at(case))?;
+        let is_over_ipv4 = |flow: &Flow| flow.web || workloads::kind(flow.amount) == Kind::File;
+        if let Some(ipv6) = written.ipv6.as_ref().filter(|ipv6| *ipv6.get_ref())
+            && flows.iter().any(is_over_ipv4)
+        {
+            return Err(Fault::at(ipv6, "files, and documents of a web server, go over IPv4 only"));
+        }
         cases.push(Case {
             name: own_name.to_owned(),
             paths,
             flows,
-            memory: written.memory.as_ref().map(bytes).transpose()?.or(memory),
+            memory: own_memory(&written.memory)?.or(memory),
             quick: written.quick.as_ref().is_none_or(|quick| *quick.get_ref()),
             setup: Setup { repeat: None, ..setup(written)? },
         });
@@ -244,7 +259,7 @@ fn setup(case: &format::Case) -> Result<Setup, Fault> {
         limits: case.limits.as_ref().map(limit).transpose()?,
         settings: settings(&case.settings)?,
         initial_window: case.initial_window.as_ref().map(initial_window).transpose()?,
-        ipv6: case.ipv6.unwrap_or(false),
+        ipv6: case.ipv6.as_ref().is_some_and(|ipv6| *ipv6.get_ref()),
         ..Setup::default()
     })
 }
@@ -310,14 +325,22 @@ fn method(written: &format::Method, has_files: bool, policies: &Policies) -> Res
         client: policy(&written.client)?,
         server: policy(&written.server)?,
         only_called: false,
-        small_documents: written.small_documents.as_ref().map(bytes).transpose()?,
+        small_documents: written
+            .small_documents
+            .as_ref()
+            .map(|word| size_for_run(word, policies.small_documents))
+            .transpose()?,
         rmem: limit_or(&written.rmem, USUAL_RMEM)?,
         wmem: limit_or(&written.wmem, USUAL_WMEM)?,
         congestion_control: written.congestion_control.as_ref().map_or(Ok("cubic"), plain)?,
         sender: settings(&written.sender)?,
         receiver: settings(&written.receiver)?,
         initial_window: written.initial_window.as_ref().map(initial_window).transpose()?,
-        at_once: written.gso_max_size.as_ref().map(plain).transpose()?,
+        at_once: written
+            .gso_max_size
+            .as_ref()
+            .map(|word| checked(word, policies.gso_max_size))
+            .transpose()?,
         amount: written.workload.as_ref().map(workloads::amount_of_method).transpose()?,
         ftp,
         beside: written.beside.unwrap_or(false),

@@ -91,6 +91,8 @@ fn bounded(bounds: &str) -> String {
     format!("[[expect]]\nmethod = \"kernel\"\nquantity = \"drops\"\n{bounds}")
 }
 
+/// A method that is the only one of a case.
+const FIT_ALONE: &str = "[[method]]\nname = \"fit\"\n[[case]]\nname = \"a\"\nmethods = [\"fit\"]\n";
 const LINK: &str = "[[link]]\nname = \"a\"\nrate = \"1mbit\"\nrtt = \"20ms\"\n";
 
 #[test]
@@ -138,6 +140,7 @@ fn errors_name_line_key_and_what_is_allowed() {
         (with("rtt = 40", "", "", ""), &["line 3: rtt", "40", "string"]),
         (with("rate-back = \"1mbit\"", "", "", ""), &["line 3", "rate-back", "`rate-a-to-b`"]),
         (with("queue = \"100\"", "", "", ""), &["line 1: path", "100 bytes", "1514"]),
+        (with("queue = \"bdp/0\"", "", "", ""), &["line 3: queue", "\"bdp/0\"", "bdp/8"]),
         (with("loss = \"2\"", "", "", ""), &["line 3: loss", "probability"]),
         (with("", "path = \"far\"", "", ""), &["line 5: path", "`far`", "`path 1`"]),
         (with("", "start = \"soon\"", "", ""), &["line 5: start", "`soon`", "40ms"]),
@@ -154,6 +157,10 @@ fn errors_name_line_key_and_what_is_allowed() {
         (
             with("links = [\"a\"]", "", "", &format!("{LINK}queue = \"9\"")),
             &["line 9: link", "holds no packet"],
+        ),
+        (
+            with("mtu = 9000\nlinks = [\"a\"]", "", "", &format!("{LINK}queue = \"5000\"")),
+            &["line 1: path: mtu", "`a`", "no packet of 9014"],
         ),
         (with("from = \"a b\"", "", "", ""), &["line 3: from", "letters"]),
         (with("", "connections = 900", "", ""), &["line 5: connections", "from 1 to 128"]),
@@ -191,6 +198,37 @@ fn errors_name_line_key_and_what_is_allowed() {
         ),
         (with("", "", "", "[[case]]\nname = \"a\"\nmethods = [\"fit\"]"), &["line 11: methods", "`kernel`"]),
         (with("", "", "", "[[case]]\nname = \"a\"\nquick = false"), &["line 11: quick: no case is quick"]),
+        (
+            format!(
+                "way = \"download\"\n{}",
+                with("", "kind = \"file\"\nsize = \"1MB\"", "", "[[case]]\nname = \"a\"\nipv6 = true")
+            ),
+            &["line 13: ipv6", "IPv4 only"],
+        ),
+        (
+            with("", "", "", &format!("{FIT_ALONE}{}", bounded("at-most = 1\ncases = [\"a\"]"))),
+            &["line 14: expect: cases", "`kernel` does not run in case `a`"],
+        ),
+        (
+            with("", "", "", &format!("{FIT_ALONE}{}", bounded("at-most = 1"))),
+            &["line 14: expect: method", "`kernel` runs in no case"],
+        ),
+        (
+            with(
+                "",
+                "",
+                "",
+                &format!(
+                    "{FIT_ALONE}{}",
+                    bounded("at-most-times = 2.0\nof = \"kernel\"").replacen("kernel", "fit", 1)
+                ),
+            ),
+            &["line 14: expect: of", "`kernel` does not run in case `a`"],
+        ),
+        (
+            with("", "", "", &bounded("at-most-bdp = 2.0")).replace("rate = \"10mbit\"", "rtt = \"10ms\""),
+            &["line 9: expect: at-most-bdp", "`mine`", "`rate`"],
+        ),
         (
             with("", "", "", "[[expect]]\nmethod = \"fit\"\nquantity = \"drops\"\nat-most = 1"),
             &["line 10: method", "`fit` is no method", "`kernel`"],
@@ -259,6 +297,33 @@ fn errors_name_line_key_and_what_is_allowed() {
         assert!(words.iter().all(|word| error.contains(word)), "{text}\n{error}");
         assert_eq!(error.lines().count(), 1, "{error}");
     }
+}
+
+#[test]
+fn sizes_are_those_that_bufwise_run_takes() {
+    let policies = Policies {
+        memory: |size| Err(format!("{size}: too little memory")),
+        small_documents: |size| Err(format!("{size}: too large a document")),
+        gso_max_size: |size| Err(format!("{size}: no packet")),
+        ..Policies::ANY
+    };
+    for (text, words) in [
+        (format!("memory = \"1KB\"\n{}", with("", "", "", "")), "line 1: memory: 1000B: too little"),
+        (with("", "", "", "[[case]]\nname = \"a\"\nmemory = \"1KB\""), "line 11: memory: 1000B: too little"),
+        (with("", "", "small-documents = \"9MB\"", ""), "line 8: small-documents: 9000000B: too large"),
+        (with("", "", "gso-max-size = \"9B\"", ""), "line 8: gso-max-size: 9B: no packet"),
+    ] {
+        let error = parse(&text, "mine", &policies).expect_err(&text).to_string();
+        assert!(error.starts_with(words), "{text}\n{error}");
+    }
+}
+
+#[test]
+fn a_quantity_that_is_named_twice_is_read_once() {
+    let read = |list: &str| read(&format!("quantities = {list}\n{}", with("", "", "", ""))).unwrap();
+    let twice = read("[\"drops\", \"goodput_bps\", \"drops\"]");
+    assert_eq!(twice.quantities, [Quantity::Drops, Quantity::GoodputBps]);
+    assert!(read("[]").quantities.contains(&Quantity::GoodputBps), "as usual");
 }
 
 #[test]

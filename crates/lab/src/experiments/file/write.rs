@@ -114,7 +114,7 @@ fn case(case: &Case) -> format::Case {
         repeat: repeat.map(|repeat| Spanned::new(0..0, repeat)),
         limits: limits.map(bytes),
         initial_window: initial_window.map(|segments| Spanned::new(0..0, segments)),
-        ipv6: if_set(*ipv6),
+        ipv6: ipv6.then(|| Spanned::new(0..0, true)),
         methods: methods.iter().map(|name| word(*name)).collect(),
         settings: table(settings),
         path: Vec::new(),

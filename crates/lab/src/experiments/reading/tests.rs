@@ -94,6 +94,30 @@ fn pauses_count_only_while_data_move() {
 }
 
 #[test]
+fn the_rates_of_flows_that_run_alone_for_a_while_do_not_add_up() {
+    let catalogue = super::super::catalogue();
+    let mut experiment = catalogue.into_iter().find(|one| one.id == "no-harm-together").unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let outcome = Outcome { status: 0, seconds: 25.0, stdout: Vec::new(), server_output: String::new() };
+    let seen = Observed { outcome, samples: Vec::new(), paths: Vec::new() };
+    let goodput = |experiment: &Experiment, rate: &str| {
+        let report = format!(
+            r#"{{"end":{{"sum_received":{{"bytes":15625000,"seconds":20.0,"bits_per_second":{rate}}}}}}}"#
+        );
+        for flow in 0..2 {
+            fs::write(directory.path().join(flow_report(flow)), &report).unwrap();
+        }
+        let reading = Reading::new(experiment, &experiment.cases[0], &seen, directory.path());
+        reading.values(&[Quantity::GoodputBps]).get(&Quantity::GoodputBps).copied()
+    };
+    // The second one begins 5 s later: 10 Mbit/s for 25 s.
+    assert_eq!(goodput(&experiment, "6.25e6"), Some(10e6));
+    experiment.cases[0].flows[1].delay = Nanos(0);
+    assert_eq!(goodput(&experiment, "6.25e6"), Some(12.5e6));
+    assert_eq!(goodput(&experiment, "1.7e308"), None, "JSON has no infinite number");
+}
+
+#[test]
 fn a_ramp_up_takes_as_long_however_often_the_link_is_sampled() {
     // Half of the rate from 1 s on, all of it from 2 s to 2.3 s.
     let bytes = |ms: u64| 625 * (ms.saturating_sub(1_000) + ms.clamp(2_000, 2_300) - 2_000);

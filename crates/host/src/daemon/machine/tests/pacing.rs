@@ -53,6 +53,27 @@ fn expensive_samples_are_rare_while_little_changes_and_come_at_once_where_many_c
 }
 
 #[test]
+fn namespaces_that_come_without_end_are_searched_for_and_swept_for_a_part_of_the_time() {
+    let mut world = World::tuning(task("abt"));
+    world.sweep_cost = Micros::from_millis(100);
+    for number in 1..=100 {
+        let netns = 1_000 + number;
+        let mut stranger = flow(number, 0);
+        stranger.origin.netns = netns;
+        world.flows = vec![stranger];
+        let (new, known) = (vec![(netns.to_string(), Vec::new())], BTreeSet::from([0, netns]));
+        world.found.clear();
+        world.found.push_back(Ok(Found { new, known, took: Micros::from_millis(50), ..Found::default() }));
+        world.run(Micros::from_millis(100));
+    }
+    // In some ten seconds; a search rests for one, and so does a sweep.
+    for what in ["discover", "sweep"] {
+        let count = world.did.iter().filter(|did| did.starts_with(what)).count();
+        assert!((8..=13).contains(&count), "{what}: {:?}", world.did);
+    }
+}
+
+#[test]
 fn a_long_pause_ends_when_the_hosts_tcp_holds_much_more() {
     let mut world = World::tuning(task("abt"));
     let eighth = task("abt").plan.budget.scaled(1, 8);
