@@ -1,16 +1,14 @@
 //! Properties of the daemon's parsers, for any bytes in its configuration file and at its control socket. Each function
 //! panics where one does not hold.
 
-use std::io::{Seek, Write};
-
 use bufwise_host::control::message::parse_request;
 use bufwise_host::daemon::{self, Options};
 
+use crate::local::file;
+
 /// A configuration file gives settings, or an error in one line that names the file. A reload gives the same.
 pub fn configuration(data: &[u8]) {
-    let mut file = tempfile::NamedTempFile::new_in("/dev/shm").expect("a file in memory");
-    file.write_all(data).expect("memory enough");
-    file.rewind().expect("it is a file");
+    let file = file(data);
     let check = || daemon::check(Some(file.path()), &Options::default()).map_err(|error| error.to_string());
     let checked = check();
     assert_eq!(check(), checked);

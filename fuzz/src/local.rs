@@ -50,7 +50,7 @@ pub fn experiment(data: &[u8]) {
 }
 
 /// A file in memory that only its owner may read.
-fn file(data: &[u8]) -> tempfile::NamedTempFile {
+pub(crate) fn file(data: &[u8]) -> tempfile::NamedTempFile {
     let mut file = tempfile::NamedTempFile::new_in("/dev/shm").expect("a file in memory");
     file.write_all(data).expect("memory enough");
     file.rewind().expect("it is a file");

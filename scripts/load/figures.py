@@ -9,7 +9,6 @@ import re
 import struct
 import subprocess
 
-PAGE = os.sysconf("SC_PAGE_SIZE")
 TICKS = os.sysconf("SC_CLK_TCK")
 # The number of the system call bpf(2), and the commands that are used.
 BPF = {"x86_64": 321, "aarch64": 280}.get(platform.machine())

@@ -63,6 +63,26 @@ def of_killed(directory, name):
             if number(one).isdigit() and not os.path.exists(f"/proc/{number(one)}")]
 
 
+def journal(output):
+    """The environment in which bufwise takes this open file for the journal: lines begin with a priority and are not delayed."""
+    found = os.fstat(output.fileno())
+    return {**os.environ, "JOURNAL_STREAM": f"{found.st_dev}:{found.st_ino}"}
+
+
+def inside(namespace, work):
+    """What `work` gives in an open network namespace, in a thread of its own."""
+    result = []
+
+    def enter():
+        checked(libc.setns(namespace.fileno(), CLONE_NEWNET), "setns")
+        result.append(work())
+
+    thread = threading.Thread(target=enter)
+    thread.start()
+    thread.join()
+    return result[0]
+
+
 class Group:
     """A cgroup with everything that is started, this process included."""
 
@@ -104,17 +124,8 @@ class Namespace:
 
     def inside(self, work):
         """What `work` gives inside, in a thread of its own."""
-        result = []
-
-        def enter():
-            with open(f"/proc/{self.process.pid}/ns/net") as namespace:
-                checked(libc.setns(namespace.fileno(), CLONE_NEWNET), "setns")
-            result.append(work())
-
-        thread = threading.Thread(target=enter)
-        thread.start()
-        thread.join()
-        return result[0]
+        with open(f"/proc/{self.process.pid}/ns/net") as namespace:
+            return inside(namespace, work)
 
     def close(self):
         self.process.stdin.close()
@@ -166,23 +177,12 @@ class Place:
         for words in (f"address add {SERVER}/15 dev far", "link set far up", f"route add 198.19.0.0/16 via {CLIENT}"):
             subprocess.run(self.server.command("ip", *words.split()), check=True)
 
-    def serve(self, *words, log, env=None):
-        """Starts a program on the server's host. bufwise takes the log for the journal: lines begin with a priority."""
+    def serve(self, *words, log):
+        """Starts a program on the server's host."""
         with open(log, "ab") as output:
-            found = os.fstat(output.fileno())
-            journal = {"JOURNAL_STREAM": f"{found.st_dev}:{found.st_ino}"}
             return subprocess.Popen(self.server.command(*words), stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-                                    preexec_fn=die_with_parent, env={**os.environ, **journal, **(env or {})})
+                                    preexec_fn=die_with_parent, env=journal(output))
 
     def settings_of_host(self):
         """The maxima of the host, as they are now."""
-        result = []
-
-        def look():
-            checked(libc.setns(self.host.fileno(), CLONE_NEWNET), "setns")
-            result.append(settings())
-
-        thread = threading.Thread(target=look)
-        thread.start()
-        thread.join()
-        return result[0]
+        return inside(self.host, settings)

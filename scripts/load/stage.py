@@ -92,11 +92,8 @@ class Stage:
                 (group / "cgroup.procs").write_text(str(os.getpid()))
 
         with open(log, "wb") as output:
-            found = os.fstat(output.fileno())
-            # bufwise takes the log for the systemd journal, so lines begin with a priority and are not delayed.
-            journal = {"JOURNAL_STREAM": f"{found.st_dev}:{found.st_ino}"}
             started = subprocess.Popen(self.at(host, words), stdin=stdin, stdout=output, stderr=output, preexec_fn=prepare,
-                                       env={**os.environ, **journal})
+                                       env=place.journal(output))
         try:
             yield started
         finally:

@@ -76,10 +76,11 @@ impl Cgroup {
     /// Makes an empty group below bufwise's own, and removes groups that earlier runs left behind.
     ///
     /// # Errors
-    /// [`CgroupError`]: no cgroup v2, or the group could not be made.
+    /// [`CgroupError`]: no cgroup v2, or the group could not be made, or it is already clear that this process may not move
+    /// into it.
     pub fn create() -> Result<Self, CgroupError> {
         let _alone = STEPS.lock().unwrap_or_else(PoisonError::into_inner);
-        let parent = own_group(mount::hierarchy().map_err(CgroupError::Hierarchy)?);
+        let (parent, is_own) = own_group(mount::hierarchy().map_err(CgroupError::Hierarchy)?);
         remove_leftovers(&parent);
         let mut last = Errno::EEXIST;
         for attempt in 0..ATTEMPTS {
@@ -94,7 +95,16 @@ impl Cgroup {
             // Until the group is locked, another bufwise may remove it as a leftover; then the next name is tried.
             let Ok(directory) = lock(&parent, &name) else { continue };
             match fs::read_to_string(inside(&*directory, "cgroup.type")) {
-                Ok(kind) if kind.trim() == "domain" => return Ok(Self { directory, parent, name }),
+                Ok(kind) if kind.trim() == "domain" => {
+                    let group = Self { directory, parent, name };
+                    // Under the mount option `nsdelegate` a process may not leave a group that its cgroup namespace does not
+                    // show, as after `nsenter` into a container (cgroups(7)).
+                    if !is_own {
+                        group.step(&*group.directory, &group.name)?;
+                        let _stays_in_it = group.step(&group.parent, "above");
+                    }
+                    return Ok(group);
+                }
                 // Below a group whose threads are divided no group can have processes.
                 Ok(_) => {
                     let _gone = fs::remove_dir(inside(&parent, &name));
@@ -163,14 +173,21 @@ fn inside(directory: &impl AsRawFd, file: &str) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}/{file}", directory.as_raw_fd()))
 }
 
-/// Opens the group that this process is in, or the root if that group is not visible.
-fn own_group(root: OwnedFd) -> OwnedFd {
+/// Opens the group that this process is in, or the root if that group is not visible; returns whether it is the own one.
+fn own_group(root: OwnedFd) -> (OwnedFd, bool) {
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let path = groups.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
-    if path.is_empty() || path.starts_with("..") {
-        return root;
+    if path.is_empty() {
+        return (root, true);
     }
-    File::open(inside(&root, path)).map_or(root, OwnedFd::from)
+    // Such a path leads out of the cgroup namespace.
+    if path.starts_with("..") {
+        return (root, false);
+    }
+    match File::open(inside(&root, path)) {
+        Ok(own) => (own.into(), true),
+        Err(_) => (root, false),
+    }
 }
 
 fn lock(parent: &OwnedFd, name: &str) -> io::Result<Flock<File>> {

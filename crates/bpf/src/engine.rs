@@ -14,6 +14,7 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::mpsc::{Receiver, channel};
+use std::thread;
 
 use bufwise_policy::Share;
 use bufwise_socket::diag::Connection;
@@ -101,7 +102,7 @@ pub struct Request {
     pub window: Option<Bytes>,
 }
 
-/// The loaded programs. Dropping the engine detaches them.
+/// The loaded programs. Dropping the engine detaches them, except in a panic.
 #[derive(Debug)]
 pub struct Engine {
     program: OwnedFd,
@@ -487,7 +488,8 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        if !self.stays {
+        // A panic gives nothing back: as after a kill, the programs stay with their records for the next start to find.
+        if !self.stays && !thread::panicking() {
             self.detach();
         }
     }

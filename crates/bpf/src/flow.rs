@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use bufwise_socket::info::TcpInfo;
 use bufwise_units::{Bytes, CongestionControl, Micros, Rate, Sample};
 
 use crate::abi::bw_flow;
@@ -251,7 +252,7 @@ fn sample(flow: &bw_flow) -> Sample {
         cwnd: Bytes(u64::from(flow.cwnd) * u64::from(flow.mss)),
         srtt: Micros(flow.srtt.into()),
         min_rtt: Micros(if flow.min_rtt == NO_RTT { 0 } else { flow.min_rtt.into() }),
-        segs_out: flow.segs_out.into(),
+        segs_out: segments_out(flow),
         segs_lost: flow.retrans.into(),
         loss_events: Some(flow.loss_events.count.into()),
         congestion_control: congestion_control(flow.congestion_control),
@@ -274,6 +275,12 @@ fn sample(flow: &bw_flow) -> Sample {
         rcv_out_of_order: flow.out_of_order.into(),
         ..Sample::default()
     }
+}
+
+/// Returns how many segments with data were sent. The record has 32 bits, as the kernel does; the bytes sent tell the others.
+fn segments_out(flow: &bw_flow) -> u64 {
+    let (data_segs_out, bytes_sent, snd_mss) = (flow.segs_out, flow.bytes_sent, flow.mss);
+    TcpInfo { data_segs_out, bytes_sent, snd_mss, ..TcpInfo::default() }.segments_out()
 }
 
 /// Returns the congestion control with this number in `enum bw_cc`.
@@ -322,6 +329,16 @@ mod tests {
         let state = FlowState::from_kernel(1, &flow);
         assert_eq!((state.set_pacing, state.fit.roof), (Some(Rate(2_000_000)), Some(Rate(3_000_000))));
         assert_eq!(FlowState::from_kernel(1, &bw_flow::default()).set_pacing, None);
+    }
+
+    #[test]
+    fn segments_are_counted_beyond_32_bits() {
+        let sent = |segs_out, bytes_sent| {
+            let flow = bw_flow { family: V4, mss: 1_000, segs_out, bytes_sent, ..bw_flow::default() };
+            FlowState::from_kernel(1, &flow).sample.segs_out
+        };
+        let turn = 1_u64 << 32;
+        assert_eq!((sent(5, 5_000), sent(5, 5_000 + 1_000 * turn)), (5, 5 + turn));
     }
 
     #[test]

@@ -54,6 +54,24 @@ fn a_grant_has_the_size_that_was_requested_and_a_lock() {
 }
 
 #[test]
+fn a_locked_buffer_that_was_neither_set_nor_requested_is_the_applications() {
+    let found = bw_flow { sndbuf: 100_000, rcvbuf: 200_000, ..bw_flow::default() };
+    let owned = |take_over, flow: bw_flow, locks| {
+        let (config, mut flow) = (bw_config { take_over, ..config(SendRule::Abt, ReceiveRule::Drs) }, flow);
+        rules::settle(&config, &mut flow, locks);
+        flow.owned
+    };
+    for locks in [0, SEND, RECEIVE, SEND | RECEIVE] {
+        assert_eq!(owned(0, found, locks), locks);
+        assert_eq!(owned(1, found, locks), 0, "taken over");
+        let requested = bw_flow { requested_sndbuf: 300_000, requested_rcvbuf: 300_000, ..found };
+        assert_eq!(owned(0, requested, locks), 0, "it may be a grant of an earlier request");
+        let set = bw_flow { set_sndbuf: found.sndbuf, set_rcvbuf: found.rcvbuf, ..found };
+        assert_eq!(owned(0, set, locks), 0, "the lock is bufwise's");
+    }
+}
+
+#[test]
 fn a_size_at_the_cap_needs_no_request_and_what_is_set_already_no_step() {
     let mut config = config(SendRule::Abt, ReceiveRule::Drs);
     let cap = u64::from(config.send_cap);

@@ -6,17 +6,20 @@
 //! - The control map names the owner of a program: process number, process namespace, and start of the process, so
 //!   that a reused number is not mistaken for the owner.
 //! - In the same process namespace this decides, however long the owner was silent (it may be stopped). From another
-//!   namespace the process is not visible: there the heartbeat decides.
+//!   namespace, or where `/proc` hides it (`hidepid=`), the process is not visible: there the heartbeat decides.
 //! - A program of another version, whose structures differ, can be detached; its settings cannot be read.
 
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
+use std::thread;
+use std::time::Duration;
 
 use bufwise_units::Micros;
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use nix::sys::stat::fstat;
+use nix::unistd::{Pid, getpgid};
 
 use crate::abi::{LAYOUT, Plain, bw_config, bw_control, bw_flow};
 use crate::cgroup::CgroupError;
@@ -86,6 +89,25 @@ pub fn leftovers(cgroup: BorrowedFd<'_>) -> Result<Vec<Leftover>, LeftoverError>
     Ok(found)
 }
 
+/// Waits until [`leftovers`] can tell which owners of programs on the host's cgroups live, for up to five seconds. Where only
+/// the heartbeat tells, an owner that was killed just now still counts as alive; one that lives renews it within about a
+/// second.
+///
+/// # Errors
+/// [`CgroupError::Hierarchy`] without cgroup v2.
+pub fn await_owners() -> Result<(), CgroupError> {
+    let deadline = now() + STALE;
+    Group::walk(&mut |group| {
+        // A program that may not be opened cannot be removed either.
+        let programs = program::attached(group.as_fd()).unwrap_or_default().into_iter().flatten();
+        let infos = programs.filter_map(|program| ProgramInfo::of(program.as_fd()).ok());
+        let found: Vec<Maps> = infos.filter(|info| info.name == NAME).map(|info| Maps::open(&info)).collect();
+        while found.iter().any(Maps::is_in_doubt) && now() <= deadline {
+            thread::sleep(PAUSE);
+        }
+    })
+}
+
 /// Returns the cgroups, by the inode of their directory, that have a program of a living bufwise, or may have one: as
 /// [`is_tuned`].
 ///
@@ -148,7 +170,8 @@ impl Leftover {
     }
 
     /// Gives every socket that the program has set back to the kernel, and then detaches it, so that if this process
-    /// is killed in between, another one finds the program.
+    /// is killed in between, another one finds the program. A program may be on several cgroups: the first call gives
+    /// back the sockets of all.
     ///
     /// # Errors
     /// As [`Leftover::detach`] and [`Leftover::entries`]. A program of another version is detached all the same.
@@ -157,13 +180,25 @@ impl Leftover {
             self.detach()?;
         }
         let released = match self.entries() {
-            Ok(entries) => Ok(release::release_all(&entries)),
+            Ok(entries) => {
+                let released = release::release_all(&entries);
+                self.forget(&entries);
+                Ok(released)
+            }
             // Reading may succeed the next time.
             Err(error @ LeftoverError::Flows(_)) => return Err(error),
             Err(error) => Err(error),
         };
         self.detach()?;
         released
+    }
+
+    /// Deletes the records of connections.
+    fn forget(&self, entries: &Entries) {
+        let Some(map) = &self.flows else { return };
+        for flow in entries.flows() {
+            let _not_there = map.delete(&flow.cookie.to_ne_bytes());
+        }
     }
 
     /// Stops the program from setting any connection; returns whether this succeeded.
@@ -178,6 +213,8 @@ impl Leftover {
 
 /// Time of silence after which an owner counts as dead if nothing else is known of it.
 const STALE: Micros = Micros(5_000_000);
+/// Time between two looks at a heartbeat.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// The maps of a program that show its owner and its records.
 #[derive(Default)]
@@ -220,9 +257,20 @@ impl Maps {
         }
         let config = self.config.filter(|_| control.is_some());
         let stale = config.map_or(STALE, |config| Micros(config.stale_ns / 1_000));
-        let heartbeat = self.control.first_chunk().map(|bytes| Micros(u64::from_ne_bytes(*bytes) / 1_000));
         // A program without a readable heartbeat counts as alive, so that it is not touched.
-        heartbeat.is_none_or(|heartbeat| now() - heartbeat <= stale)
+        heartbeat(&self.control).is_none_or(|heartbeat| now() - heartbeat <= stale)
+    }
+
+    /// Returns whether only the last heartbeat shows that the owner lives, and none has come since the maps were opened.
+    fn is_in_doubt(&self) -> bool {
+        self.control_map.as_ref().and_then(only_value).is_some_and(|present| self.lacks_another(&present))
+    }
+
+    /// As [`Maps::is_in_doubt`], where the control map now has this content.
+    fn lacks_another(&self, present: &[u8]) -> bool {
+        let is_visible = self.control().is_some_and(|control| Owner::of(&control).lives().is_some());
+        let last = heartbeat(&self.control);
+        !is_visible && last.is_some() && last == heartbeat(present) && self.owner_lives()
     }
 
     /// Returns the maps of the control structure and of the flows, if they are of this version.
@@ -232,6 +280,11 @@ impl Maps {
             self.flows.filter(|flows| readable && flows.value_size() as usize == size_of::<bw_flow>());
         (self.control_map.filter(|_| readable), flows)
     }
+}
+
+/// Returns the heartbeat with which the control structure begins.
+fn heartbeat(control: &[u8]) -> Option<Micros> {
+    control.first_chunk().map(|bytes| Micros(u64::from_ne_bytes(*bytes) / 1_000))
 }
 
 fn only_value(map: &MapHandle) -> Option<Vec<u8>> {
@@ -264,7 +317,8 @@ impl Owner {
         let here = own_namespace();
         // Two time namespaces whose offsets are not a multiple of a tick may see starts that differ by one tick.
         let same = || began(self.pid).is_some_and(|began| began.abs_diff(self.began) <= 1);
-        (here != 0 && here == self.namespace && self.began != 0).then(same)
+        let is_here = here != 0 && here == self.namespace && self.began != 0;
+        (is_here && !is_hidden(self.pid)).then(same)
     }
 }
 
@@ -272,6 +326,12 @@ impl Owner {
 fn own_namespace() -> u32 {
     // Namespaces have 32-bit inodes.
     fs::metadata("/proc/self/ns/pid").map_or(0, |file| file.ino() as u32)
+}
+
+/// Returns whether a process exists that `/proc` does not show to this one.
+fn is_hidden(pid: u32) -> bool {
+    let exists = getpgid(Some(Pid::from_raw(pid.cast_signed()))).is_ok();
+    exists && fs::metadata(format!("/proc/{pid}/stat")).is_err()
 }
 
 fn began(pid: u32) -> Option<u64> {
@@ -288,8 +348,29 @@ fn began(pid: u32) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use std::fs::File;
+    use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
     use super::*;
+    use crate::cgroup::Cgroup;
+    use crate::config::Config;
+    use crate::engine::Engine;
+
+    fn end_as_by_a_panic(engine: Engine) {
+        let _dropped_meanwhile = engine;
+        resume_unwind(Box::new(()));
+    }
+
+    #[test]
+    fn root_a_panic_leaves_the_programs_for_the_next_start_to_find() {
+        if !bufwise_trial::root() {
+            return;
+        }
+        let cgroup = Cgroup::create().unwrap();
+        let mut engine = Engine::load(&Config::default()).unwrap();
+        engine.attach(cgroup.as_fd()).unwrap();
+        assert!(catch_unwind(AssertUnwindSafe(|| end_as_by_a_panic(engine))).is_err());
+        assert_eq!(program::attached(cgroup.as_fd()).unwrap().len(), 1);
+    }
 
     #[test]
     fn this_process_lives_and_one_with_its_number_but_another_begin_does_not() {
@@ -313,6 +394,25 @@ mod tests {
         let silent = maps(control(STALE.times(2)));
         assert!(!silent.owner_lives() && silent.readable().1.is_none());
         assert!(maps(Vec::new()).owner_lives(), "a program that says nothing is nobody's leftover");
+    }
+
+    #[test]
+    fn an_owner_that_only_a_heartbeat_shows_is_in_doubt_until_the_next_one_or_until_it_is_stale() {
+        let control = |age: Micros| ((now() - age).0 * 1_000).to_ne_bytes().to_vec();
+        let (last, stale) = (control(Micros::ZERO), control(STALE.times(2)));
+        assert!(maps(last.clone()).lacks_another(&last) && !maps(last).lacks_another(&stale));
+        assert!(!maps(stale.clone()).lacks_another(&stale));
+        assert!(!maps(Vec::new()).lacks_another(&[]), "it would be waited for in vain");
+        let own = Owner::own();
+        let visible = bw_control {
+            heartbeat_ns: now().0 * 1_000,
+            layout: LAYOUT,
+            owner_pid: own.pid,
+            owner_pidns: own.namespace,
+            owner_began: own.began,
+            ..bw_control::default()
+        };
+        assert!(!maps(visible.bytes().to_vec()).lacks_another(visible.bytes()));
     }
 
     #[test]
@@ -344,9 +444,9 @@ mod tests {
         let owner = Owner { pid: child.id(), began: began(child.id()).unwrap(), ..Owner::own() };
         assert_eq!(owner.lives(), Some(true));
         child.kill().unwrap();
-        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(5);
+        let deadline = std::time::Instant::now() + Duration::from_secs(5);
         while owner.lives() == Some(true) && std::time::Instant::now() < deadline {
-            std::thread::yield_now();
+            thread::yield_now();
         }
         assert_eq!(owner.lives(), Some(false));
         child.wait().unwrap();

@@ -83,7 +83,7 @@ pub use error::EngineError;
 pub use fit::{FitPhase, FitReason, FitState};
 pub use flow::{FlowState, Origin, Owned, SobasState};
 pub use group::Group;
-pub use leftover::{Leftover, LeftoverError, leftovers};
+pub use leftover::{Leftover, LeftoverError, await_owners, leftovers};
 pub use matching::{Conditions, MOST_GROUPS, Matching, Network, Ports, ProgramPattern};
 #[cfg(feature = "model")]
 pub use model::Model;

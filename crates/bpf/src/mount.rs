@@ -14,6 +14,8 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, fstatfs};
 
 const FSCONFIG_CMD_CREATE: c_uint = 6;
+/// `FSOPEN_CLOEXEC` and `FSMOUNT_CLOEXEC`: a command that is started later must not inherit the whole hierarchy.
+const CLOEXEC: c_uint = 1;
 
 /// Opens the root directory of the hierarchy: the group of all processes, for [`crate::Engine::attach`].
 ///
@@ -47,7 +49,7 @@ fn place_of_cgroup2(line: &str) -> Option<String> {
 
 fn mount_privately(kind: &CStr) -> io::Result<OwnedFd> {
     // SAFETY: the string ends with 0 and outlives the call; the kernel returns a new descriptor or -1.
-    let context = unsafe { descriptor(libc::syscall(libc::SYS_fsopen, kind.as_ptr(), 0))? };
+    let context = unsafe { descriptor(libc::syscall(libc::SYS_fsopen, kind.as_ptr(), CLOEXEC))? };
     let raw = std::os::fd::AsRawFd::as_raw_fd(&context);
     let nothing = std::ptr::null::<u8>();
     // SAFETY: this command takes neither key nor value.
@@ -56,7 +58,7 @@ fn mount_privately(kind: &CStr) -> io::Result<OwnedFd> {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: the call takes no pointers; the kernel returns a new descriptor or -1.
-    unsafe { descriptor(libc::syscall(libc::SYS_fsmount, raw, 0, 0)) }
+    unsafe { descriptor(libc::syscall(libc::SYS_fsmount, raw, CLOEXEC, 0)) }
 }
 
 /// Takes ownership of the descriptor that a system call has returned.
@@ -74,6 +76,7 @@ unsafe fn descriptor(result: libc::c_long) -> io::Result<OwnedFd> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 
     #[test]
     fn the_place_is_found_among_other_mounts_and_unescaped() {
@@ -100,5 +103,7 @@ mod tests {
         let there = fs::read_to_string(format!("/proc/self/fd/{raw}{mine}/cgroup.procs")).unwrap();
         assert!(there.lines().any(|pid| pid == own), "{mine}");
         assert_eq!(fs::read_to_string("/proc/self/mounts").unwrap(), before);
+        let flags = fcntl(&root, FcntlArg::F_GETFD).unwrap();
+        assert_eq!(flags, FdFlag::FD_CLOEXEC.bits(), "no command inherits it");
     }
 }

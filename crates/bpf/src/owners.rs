@@ -1,7 +1,7 @@
 //! Finds the process that holds a socket.
 //!
 //! Problem: giving thousands of sockets back needs a descriptor of each, and the kernel does not say which process
-//! has it. One pass over `/proc/PID/fd` of all processes finds all sockets; then each needs one pidfd_getfd(2).
+//! has it. One pass over `/proc/PID/fd` finds all sockets; then each needs one pidfd_getfd(2).
 //!
 //! Several processes may share a socket, such as a shell and the commands that it starts one after another. Each may end
 //! between the pass and the use, and where the numbers of processes have begun anew, the short-lived child is met before
@@ -15,7 +15,7 @@ use std::os::fd::OwnedFd;
 
 use crate::reach::{self, Place};
 
-/// All sockets of all visible processes, as they were at one moment.
+/// All sockets of some processes, as they were at one moment.
 #[derive(Debug, Default)]
 pub struct Owners {
     /// Where each socket was met first, by inode.
@@ -26,15 +26,19 @@ pub struct Owners {
 }
 
 impl Owners {
-    /// Scans `/proc`. Processes that end meanwhile, or that may not be inspected, are skipped.
+    /// Finds the sockets of all visible processes.
     #[must_use]
     pub fn scan() -> Self {
+        let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+        Self::of(processes.filter_map(|process| process.file_name().to_str()?.parse::<i32>().ok()))
+    }
+
+    /// Finds the sockets of these processes. Processes that end meanwhile, or that may not be inspected, are skipped.
+    #[must_use]
+    pub fn of(processes: impl IntoIterator<Item = i32>) -> Self {
         let mut owners = Self::default();
-        for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
-            let Some(pid) = process.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-            for (inode, place) in reach::sockets_of(pid) {
-                owners.add(inode, place);
-            }
+        for (inode, place) in processes.into_iter().flat_map(reach::sockets_of) {
+            owners.add(inode, place);
         }
         owners
     }
@@ -113,6 +117,8 @@ mod tests {
         assert!(owners.socket(inode, cookie + 1).is_none());
         assert!(owners.socket(u64::MAX, cookie).is_none());
         assert!(owners.search(cookie).is_some() && owners.search(u64::MAX).is_none());
+        assert!(Owners::of([std::process::id().cast_signed()]).socket(inode, cookie).is_some());
+        assert!(Owners::of([]).is_empty());
     }
 
     /// Starts a process that holds the socket.

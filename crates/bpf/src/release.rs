@@ -37,7 +37,7 @@ const UNPACED: Rate = Rate(u64::MAX);
 /// The largest value of the window field (RFC 7323).
 const LARGEST_FIELD: u64 = 65_535;
 /// The largest shift of the window-scale option (RFC 7323).
-const LARGEST_SCALE: u8 = 14;
+const LARGEST_SCALE: u32 = 14;
 
 /// How many sockets were given back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -60,6 +60,11 @@ pub fn release(flow: &FlowState, socket: BorrowedFd<'_>) -> Result<(), OptionErr
     release_to(&Autotuning::of(socket), flow, socket, Means::Force)
 }
 
+/// Returns the largest window that a connection with this shift of its window scale can offer, whatever its buffer is.
+pub(crate) fn largest_window(scale: u32) -> Bytes {
+    Bytes(LARGEST_FIELD << scale.min(LARGEST_SCALE))
+}
+
 fn release_to(
     kernel: &Autotuning,
     flow: &FlowState,
@@ -79,7 +84,7 @@ fn release_to(
     }
     if flow.set_window.is_some() {
         let scale = options::tcp_info(socket)?.rcv_wscale();
-        options::set_window_clamp(socket, Bytes(LARGEST_FIELD << scale.min(LARGEST_SCALE)))?;
+        options::set_window_clamp(socket, largest_window(scale.into()))?;
     }
     // Before Linux 5.15 no call removes a lock: the buffer stays at the largest size that autotuning could have
     // reached.

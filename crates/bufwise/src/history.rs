@@ -24,6 +24,8 @@ use when::{When, readable};
 
 /// Largest distance between a time that is asked for and the moment that answers it, in seconds.
 const NEAR: u64 = 60;
+/// The same for a moment whose interval contains that time: with very many connections samples are minutes apart.
+const FAR: u64 = 900;
 
 /// Show the last hour as the daemon kept it; with --at, say why it was slow then
 ///
@@ -90,7 +92,8 @@ impl HistoryArgs {
             ));
         };
         let mut text = String::new();
-        if since_s.is_some_and(|since| since + NEAR < first.time_s) {
+        let is_oldest = history.oldest_s == Some(first.time_s);
+        if is_oldest && since_s.is_some_and(|since| since + NEAR < first.time_s) {
             text = format!("note: the history begins at {}\n", readable(first.time_s, now));
         }
         if let Some(subject) = &self.subject {
@@ -106,9 +109,14 @@ impl HistoryArgs {
     /// Returns the sentences on one moment; writes the JSON, if requested.
     fn explain(&self, at: When, now: &DateTime<Local>) -> Result<String, Failure> {
         let at = at.seconds(now).map_err(Failure::usage)?;
-        let query =
-            Query { since_s: Some(at.saturating_sub(NEAR)), until_s: Some(at + NEAR), ..Query::default() };
-        let history = self.ask(query)?;
+        let until = |span| {
+            let (since_s, until_s) = (Some(at.saturating_sub(NEAR)), Some(at + span));
+            self.ask(Query { since_s, until_s, ..Query::default() })
+        };
+        let mut history = until(NEAR)?;
+        if !history.moments.iter().any(|moment| contains(moment, at)) {
+            history = until(FAR)?;
+        }
         let Some(mut moment) = nearest(history.moments, at) else {
             let ends = [history.oldest_s, history.newest_s].map(|end| readable(end.unwrap_or_default(), now));
             let message = format!(
@@ -162,11 +170,16 @@ fn known(subject: &Subject, moments: &[Moment]) -> Result<(), Failure> {
     Err(Failure::new(FAILED, message))
 }
 
-/// Returns the moment whose interval contains the time, or else the nearest one.
+/// Returns the moment whose interval contains the time, or else the nearest one, which must be near.
 fn nearest(moments: Vec<Moment>, at: u64) -> Option<Moment> {
-    let belongs =
-        |moment: &Moment| at <= moment.time_s && moment.time_s as f64 - moment.interval_s <= at as f64;
-    moments.into_iter().min_by_key(|moment| (!belongs(moment), moment.time_s.abs_diff(at)))
+    let distance = |moment: &Moment| (!contains(moment, at), moment.time_s.abs_diff(at));
+    let nearest = moments.into_iter().min_by_key(distance);
+    nearest.filter(|moment| contains(moment, at) || moment.time_s.abs_diff(at) <= NEAR)
+}
+
+/// Whether the moment's interval contains the time.
+fn contains(moment: &Moment, at: u64) -> bool {
+    at <= moment.time_s && moment.time_s as f64 - moment.interval_s <= at as f64
 }
 
 /// Returns the tables as text.
@@ -292,6 +305,11 @@ pub(crate) mod tests {
         assert_eq!([9, 10, 11, 29, 31].map(at), [Some(10), Some(10), Some(20), Some(30), Some(30)]);
         let gap = |at| nearest(vec![moment(10), moment(60)], at).map(|one| one.time_s);
         assert_eq!([12, 49, 51].map(gap), [Some(10), Some(60), Some(60)]);
+        let rare = |at| {
+            let long = Moment { interval_s: 300.0, ..moment(400) };
+            nearest(vec![moment(50), long], at).map(|one| one.time_s)
+        };
+        assert_eq!([90, 105, 300, 461].map(rare), [Some(50), Some(400), Some(400), None]);
         assert_eq!(nearest(Vec::new(), 7), None);
     }
 }

@@ -162,7 +162,7 @@ impl AskedDaemon {
     /// Adds what a daemon knows to the listing from socket diagnostics.
     pub(crate) fn with_daemon(&self, mut listing: Listing) -> Result<Listing> {
         Ok(match self.known(&mut listing)? {
-            Some(known) => known.add_to(listing),
+            Some(mut known) => known.add_to(listing),
             None => listing,
         })
     }

@@ -2,11 +2,14 @@
 
 use std::fs;
 use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 use anyhow::{Context, Result};
 use bufwise_ftp::wire::terminal::escape_for_terminal;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::Serialize;
 
 use crate::exit::Failure;
@@ -86,7 +89,7 @@ pub(crate) fn whole(path: &Path, text: &str) -> Result<()> {
 /// Writes text to standard error, with line feeds as its only control characters. A failure (for example a full disk) is
 /// ignored: there is no place left to report it to.
 pub(crate) fn note(text: &str) {
-    let _unread = io::stderr().write_all(harmless(text).as_bytes());
+    let _unread = write_all(&mut io::stderr(), harmless(text).as_bytes());
 }
 
 /// Escapes what would control the terminal, except line feeds: texts contain names that anybody may have chosen.
@@ -97,7 +100,7 @@ fn harmless(text: &str) -> String {
 
 /// Writes text to standard output; a closed reader (`| head`) is no error.
 pub(crate) fn line(text: &str) -> Result<()> {
-    match io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush()) {
+    match write_all(&mut io::stdout(), text.as_bytes()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             Err(error).context("cannot write to standard output")
         }
@@ -105,9 +108,53 @@ pub(crate) fn line(text: &str) -> Result<()> {
     }
 }
 
+/// Writes all of it, also to a stream that another program has left non-blocking: `O_NONBLOCK` belongs to the open file, which
+/// the command of `run` shares (fcntl(2)).
+fn write_all(stream: &mut (impl Write + AsFd), mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match stream.write(bytes) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(count) => bytes = &bytes[count..],
+            Err(error) => try_again(stream.as_fd(), error)?,
+        }
+    }
+    while let Err(error) = stream.flush() {
+        try_again(stream.as_fd(), error)?;
+    }
+    Ok(())
+}
+
+/// Returns when a stream may take more bytes, or returns the error if another attempt is of no use.
+fn try_again(stream: BorrowedFd<'_>, error: io::Error) -> io::Result<()> {
+    match error.kind() {
+        io::ErrorKind::Interrupted => Ok(()),
+        io::ErrorKind::WouldBlock => {
+            let mut ready = [PollFd::new(stream, PollFlags::POLLOUT)];
+            match poll(&mut ready, PollTimeout::NONE) {
+                Ok(_) | Err(Errno::EINTR) => Ok(()),
+                Err(errno) => Err(errno.into()),
+            }
+        }
+        _ => Err(error),
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
+
     use super::*;
+
+    #[test]
+    fn a_stream_that_a_program_has_left_non_blocking_gets_the_whole_text() {
+        let (mut stream, mut other) = UnixStream::pair().unwrap();
+        stream.set_nonblocking(true).unwrap();
+        let reader = std::thread::spawn(move || other.read_to_end(&mut Vec::new()));
+        write_all(&mut stream, &vec![b'x'; 4 << 20]).unwrap();
+        drop(stream);
+        assert_eq!(reader.join().unwrap().unwrap(), 4 << 20);
+    }
 
     #[test]
     fn the_path_of_a_cgroup_is_told_from_that_of_a_file() {

@@ -59,8 +59,8 @@ pub(crate) struct RunArgs {
     /// fit lets a connection use the whole rate of its path, but fills no queue on it, and avoids the drops of slow start. At a
     /// sender it acts only on CUBIC and Reno; at either end it acts only on paths with a round trip of 2 ms or more. abt,sobas,
     /// the daemon's default, keeps many connections within the memory and changes little else. sabt suits servers of documents of
-    /// all sizes. eq gives equal shares of the memory. fixed:SIZE, abt:published and sabt:published (the rules exactly as their
-    /// papers have them) are for comparisons.
+    /// all sizes. eq gives equal shares of the memory. fixed:SIZE, abt:published and sabt:published are for comparisons: the
+    /// latter are the rules as their papers have them, as far as the kernel allows.
     #[arg(long, value_name = "P[,P]", default_value = "auto", value_parser = Choice::parse_for_run)]
     policy: Choice,
     /// Memory that all send queues together may hold, as 64MiB (at least 64KiB), and all receive queues as much again; default
@@ -154,6 +154,7 @@ impl RunArgs {
             status,
             elapsed,
         });
+        running.stop_catching();
         output::note(&report.to_string());
         let written = self.json.as_ref().map(|json| output::json(json, &report));
         match written {

@@ -46,5 +46,4 @@ pub use session::ClientSession;
 pub use settings::Settings;
 pub use tree::{Item, Refusal, Skipped, Tree};
 pub use url::{Scheme, Url, UrlError};
-pub use verify::Checked;
 pub use worker::Worker;

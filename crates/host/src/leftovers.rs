@@ -6,10 +6,12 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::ErrorKind;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
-use bufwise_bpf::{Group, leftovers};
+use bufwise_bpf::{CgroupError, Group, await_owners, leftovers};
 use bufwise_units::counted;
 
 use crate::caps::{self, Caps, Change};
@@ -37,12 +39,11 @@ pub fn clear() -> Result<Cleared> {
     let (mut found, mut ours, mut refused) = (Vec::new(), Vec::new(), None);
     Group::walk(&mut |group| {
         match leftovers(group.as_fd()) {
-            Ok(left) => {
-                let name = printable_path(group.path());
-                found.extend(left.into_iter().map(|leftover| (name.clone(), leftover)));
-            }
+            // Not the leftovers themselves: each holds descriptors, and the programs of a `[[group]]` may be on very many
+            // cgroups.
+            Ok(left) if !left.is_empty() => found.push(group.path().to_owned()),
             Err(error) if group.exists() => refused = Some(error),
-            Err(_) => {}
+            _ => {}
         }
         if group.is_ours() {
             // Not the group itself: any user with a cgroup of his own can make very many with such a name.
@@ -54,13 +55,8 @@ pub fn clear() -> Result<Cleared> {
     }
     let mut cleared = Cleared::default();
     clear_settings(&Caps::of_host(), &mut cleared);
-    for (group, leftover) in found {
-        match leftover.release() {
-            Ok(released) => {
-                cleared.done.push(format!("programs taken off cgroup {group}; {}", given_back(released)));
-            }
-            Err(error) => cleared.failed.push(format!("cgroup {group}: {error}")),
-        }
+    for path in found {
+        clear_programs(&path, &mut cleared);
     }
     for path in ours {
         if Group::open(&path).is_ok_and(Group::remove_if_abandoned) {
@@ -68,6 +64,37 @@ pub fn clear() -> Result<Cleared> {
         }
     }
     Ok(cleared)
+}
+
+/// Clears the programs on one cgroup.
+fn clear_programs(path: &Path, cleared: &mut Cleared) {
+    let name = printable_path(path);
+    let group = match Group::open(path) {
+        Ok(group) => group,
+        // Its programs have gone with it.
+        Err(CgroupError::Open { source, .. }) if source.kind() == ErrorKind::NotFound => return,
+        Err(error) => return cleared.failed.push(in_words(&error)),
+    };
+    let left = match leftovers(group.as_fd()) {
+        Ok(left) => left,
+        Err(_) if !group.exists() => return,
+        Err(error) => return cleared.failed.push(format!("cgroup {name}: {error}")),
+    };
+    for leftover in left {
+        match leftover.release() {
+            Ok(released) => {
+                cleared.done.push(format!("programs taken off cgroup {name}; {}", given_back(released)));
+            }
+            Err(error) => cleared.failed.push(format!("cgroup {name}: {error}")),
+        }
+    }
+}
+
+/// As [`clear`], for the start of a daemon: first waits until it is known which owners live. The programs of one that was
+/// killed just now would otherwise stay, and take each new connection before the daemon's own programs see it.
+pub(crate) fn clear_before_daemon() -> Result<Cleared> {
+    await_owners()?;
+    clear()
 }
 
 /// Describes how many connections were given back to the kernel.

@@ -12,6 +12,7 @@ pub mod sizes;
 mod windows;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 use bufwise_bpf::{
     Engine, EngineError, FlowState, Order, Released, Request, Shares, UserEngine, now,
@@ -279,16 +280,27 @@ impl Tuner {
         }
     }
 
-    /// Grants requests that only user space can grant, on the sockets that `find` returns for their cookies; returns
-    /// the kernel's refusals.
+    /// Grants requests that only user space can grant, on the sockets that `find` returns for their cookies and, where
+    /// these are known, their inodes; returns the kernel's refusals.
     ///
     /// # Errors
     /// The engine cannot be read.
-    pub fn grant(&mut self, mut find: impl FnMut(u64) -> Option<OwnedFd>) -> Result<Vec<OptionError>> {
+    pub fn grant(
+        &mut self,
+        mut find: impl FnMut(u64, Option<u64>) -> Option<OwnedFd>,
+    ) -> Result<Vec<OptionError>> {
         match &mut self.engine {
-            RunEngine::Kernel(engine) => Ok(grant_all(engine, |_, cookie| find(cookie))?),
+            RunEngine::Kernel(engine) => {
+                Ok(grant_all(engine, |engine, cookie| find(cookie, engine.inode(cookie)))?)
+            }
             RunEngine::User(_) => Ok(Vec::new()),
         }
+    }
+
+    /// Returns the time between two rounds of shares.
+    #[must_use]
+    pub fn interval(&self) -> Duration {
+        self.books.interval()
     }
 
     /// Returns which connections the engine cannot size, and why; one line each.

@@ -80,7 +80,7 @@ pub struct ConnectionView {
     pub state: String,
     /// Direction of the data.
     pub direction: Direction,
-    /// Seconds since the connection was established; only a daemon knows.
+    /// Seconds since the connection was established; only a daemon that has seen it begin knows.
     pub age_s: Option<f64>,
     /// The algorithm's name, as `cubic`.
     pub congestion_control: String,
@@ -202,7 +202,7 @@ impl ConnectionView {
             receive_window_bytes: info.rcv_wnd.into(),
             send_window_bytes: info.snd_wnd.into(),
             segments_out: info.segments_out(),
-            retransmits: info.segments_retransmitted(),
+            retransmits: retransmitted(info),
             limited_by,
             limited: None,
             send_need_bytes: need.send,
@@ -218,7 +218,8 @@ impl ConnectionView {
 
     /// Adds the engine's figures of the same connection.
     pub fn with_flow(mut self, flow: &FlowState, policy: &PolicyNames, now: Micros) -> Self {
-        self.age_s = Some(now.since(flow.opened_at).as_secs_f64());
+        // Of a connection that existed before, its record tells only when it was found.
+        self.age_s = (!flow.origin.adopted).then(|| now.since(flow.opened_at).as_secs_f64());
         self.policy = Some(policy.clone());
         self.tuned = Some(Tuned::of(flow, policy));
         self.application_set_send_buffer = Some(flow.owned.send);
@@ -276,6 +277,12 @@ fn goodput(direction: Direction, previous: &SocketSample, now: &SocketSample) ->
     let elapsed = now.at.since(previous.at).0.max(1);
     let bits = u128::from(direction.moved(previous, now)) * 8_000_000 / u128::from(elapsed);
     u64::try_from(bits).unwrap_or(u64::MAX)
+}
+
+/// Returns how many segments with data were retransmitted. The kernel also counts those of the handshake, which have no
+/// data; each of the others has a byte at least.
+pub(crate) fn retransmitted(info: &TcpInfo) -> u64 {
+    info.segments_retransmitted().min(info.bytes_retrans)
 }
 
 /// Returns the bound of the rate in bit/s. The kernel reports no bound as all ones; programs set it as 32 ones.
@@ -425,6 +432,16 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn a_handshake_that_was_repeated_is_no_loss_of_data() {
+        let (previous, now) = samples();
+        let retransmits = |total_retrans, bytes_retrans| {
+            let info = TcpInfo { total_retrans, bytes_retrans, ..now.info };
+            view(Some(&previous), &SocketSample { info, ..now }).retransmits
+        };
+        assert_eq!((retransmits(2, 0), retransmits(3, 2_000)), (0, 3));
+    }
+
+    #[test]
     fn after_one_sample_there_is_no_rate_and_no_cause() {
         let view = view(None, &samples().1);
         assert_eq!((view.goodput_bps, view.limited_by), (None, None));
@@ -481,7 +498,7 @@ pub(crate) mod tests {
         use bufwise_bpf::Owned;
         use bufwise_units::Bytes;
         let one = connection_view();
-        let flow = FlowState {
+        let mut flow = FlowState {
             opened_at: Micros::from_secs(1),
             set_send_buffer: Some(Bytes(300_000)),
             send_changes: 3,
@@ -489,7 +506,10 @@ pub(crate) mod tests {
             ..crate::tuner::tests::flow(one.cookie, 0)
         };
         let policy = PolicyNames { send: "abt".to_owned(), receive: "sobas".to_owned() };
-        let view = one.with_flow(&flow, &policy, Micros::from_secs(4));
+        let view = one.clone().with_flow(&flow, &policy, Micros::from_secs(4));
+        flow.origin.adopted = true;
+        let found = one.with_flow(&flow, &policy, Micros::from_secs(4));
+        assert_eq!(found.age_s, None, "it may be older than its record");
         let tuned = Tuned { send_buffer_bytes: Some(300_000), send_changes: 3, ..Tuned::default() };
         assert_eq!((view.age_s, view.tuned, view.policy), (Some(3.0), Some(tuned), Some(policy)));
         assert_eq!(

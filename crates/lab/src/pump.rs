@@ -46,7 +46,7 @@ const HEARTBEAT: Nanos = Nanos(1_000_000);
 const PRIORITY: i32 = 1;
 /// Interval at which the state of the links is recorded at first.
 const TIMELINE_STEP: Nanos = Nanos(50_000_000);
-/// Number of records at which every second one is dropped: 14 MB a link, 27 minutes at the first interval. It is odd, so that the
+/// Number of records at which every second one is dropped: 10 MB a link, 27 minutes at the first interval. It is odd, so that the
 /// newest record is among those that stay.
 const TIMELINE_LENGTH: usize = (1 << 15) - 1;
 

@@ -5,7 +5,7 @@ use crate::server::{Owner, Server, Tally};
 /// Values of a direction's counters at one moment. All bytes are wire bytes.
 ///
 /// At any moment `offered = delivered + drops_queue + drops_random + queued`, in packets and in bytes,
-/// and likewise for cross traffic, which random loss does not touch.
+/// and likewise for the packets of cross traffic, which random loss does not touch.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Counters {
     /// Packets that arrived at the link, before any loss.
@@ -35,32 +35,20 @@ pub struct Counters {
     pub queue_mean_bytes: u64,
     /// Largest backlog, bytes.
     pub queue_max_bytes: u64,
-    /// Backlog not exceeded for half of the time; this and the next two are exact to 3%.
-    pub queue_p50_bytes: u64,
-    /// Backlog not exceeded for 95% of the time.
+    /// Backlog not exceeded for 95% of the time, exact to 3%.
     pub queue_p95_bytes: u64,
-    /// Backlog not exceeded for 99% of the time.
-    pub queue_p99_bytes: u64,
     /// Bits sent, own and cross, as a share of those that the rate allowed since time zero: `0.0..=1.0`. At a constant
     /// rate this is the share of time in which the link was busy; without a rate it is 0.
     pub utilisation: f64,
 
     /// Cross packets that reached the queue.
     pub cross_offered_packets: u64,
-    /// Bytes of these packets.
-    pub cross_offered_bytes: u64,
     /// Cross packets that have left the tight link completely.
     pub cross_delivered_packets: u64,
-    /// Bytes of these packets.
-    pub cross_delivered_bytes: u64,
     /// Cross packets for which the queue had no room.
     pub cross_drops_packets: u64,
-    /// Bytes of these packets.
-    pub cross_drops_bytes: u64,
     /// Cross packets in the queue.
     pub cross_queued_packets: u64,
-    /// Bytes of these packets.
-    pub cross_queued_bytes: u64,
 }
 
 impl Counters {
@@ -81,18 +69,12 @@ impl Counters {
             queued_bytes: own.queued.bytes,
             queue_mean_bytes: occupancy.mean(),
             queue_max_bytes: occupancy.max(),
-            queue_p50_bytes: occupancy.percentile(0.50),
             queue_p95_bytes: occupancy.percentile(0.95),
-            queue_p99_bytes: occupancy.percentile(0.99),
             utilisation: server.utilisation(),
             cross_offered_packets: cross.departed.packets + cross.dropped.packets + cross.queued.packets,
-            cross_offered_bytes: cross.departed.bytes + cross.dropped.bytes + cross.queued.bytes,
             cross_delivered_packets: cross.departed.packets,
-            cross_delivered_bytes: cross.departed.bytes,
             cross_drops_packets: cross.dropped.packets,
-            cross_drops_bytes: cross.dropped.bytes,
             cross_queued_packets: cross.queued.packets,
-            cross_queued_bytes: cross.queued.bytes,
         }
     }
 }

@@ -128,6 +128,8 @@ pub(crate) enum End {
 #[derive(Debug)]
 pub(crate) struct Monitor {
     end: End,
+    /// The kernel has told a window that a receiver offers. Before Linux 6.2 it tells only the largest that it would offer.
+    tells_window: bool,
     cookie: u64,
     start: Instant,
     last: SocketSample,
@@ -144,6 +146,7 @@ impl Monitor {
     pub(crate) fn new(end: End, stream: &TcpStream) -> Result<Self, OptionError> {
         let mut monitor = Self {
             end,
+            tells_window: false,
             cookie: SockRef::from(stream).cookie().unwrap_or_default(),
             start: Instant::now(),
             last: SocketSample::default(),
@@ -167,9 +170,10 @@ impl Monitor {
     fn take(&mut self, stream: &TcpStream) -> Result<SocketSample, OptionError> {
         let (info, mem) = (options::tcp_info(stream)?, options::memory(stream)?);
         let at = Micros(u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX));
+        self.tells_window |= info.rcv_wnd > 0;
         let (window, buffer, held, rtt) = match self.end {
             End::Sender => (info.snd_wnd, mem.sndbuf, mem.wmem_queued, info.min_rtt()),
-            End::Receiver => (info.rcv_wnd, mem.rcvbuf, mem.rmem_alloc, info.rcv_rtt()),
+            End::Receiver => (self.offered(&info), mem.rcvbuf, mem.rmem_alloc, info.rcv_rtt()),
         };
         self.largest_window = self.largest_window.max(Bytes(window.into()));
         self.largest_buffer = self.largest_buffer.max(Bytes(buffer.into()));
@@ -198,7 +202,7 @@ impl Monitor {
         (self.last, self.bytes, self.file_time) = (now, bytes, file_time);
         let (window, buffer, held) = match self.end {
             End::Sender => (now.info.snd_wnd, now.mem.sndbuf, now.mem.wmem_queued),
-            End::Receiver => (now.info.rcv_wnd, now.mem.rcvbuf, now.mem.rmem_alloc),
+            End::Receiver => (self.offered(&now.info), now.mem.rcvbuf, now.mem.rmem_alloc),
         };
         Ok(Progress {
             bytes,
@@ -223,11 +227,16 @@ impl Monitor {
         if on_file.as_micros() * 2 > u128::from(span.0) {
             return Some(Limit::Application);
         }
-        let offered = Bytes(now.info.rcv_wnd.into());
+        let offered = Bytes(self.offered(&now.info).into());
         // Use the smallest estimate: the queue of a full window lengthens the round trip and would hide that it is
         // full.
         let in_a_round_trip = rate.over(self.min_rtt?);
         (in_a_round_trip >= offered.scaled(USED_UP.0, USED_UP.1)).then_some(Limit::ReceiveWindow)
+    }
+
+    /// Returns the window that a receiver offers, bytes.
+    fn offered(&self, info: &TcpInfo) -> u32 {
+        if self.tells_window { info.rcv_wnd } else { info.rcv_ssthresh }
     }
 
     fn rtt(&self, info: &TcpInfo) -> Option<Micros> {
@@ -286,7 +295,26 @@ impl Held {
 
 #[cfg(test)]
 mod tests {
+    use std::net::TcpListener;
+
     use super::*;
+
+    #[test]
+    fn a_window_that_the_kernel_does_not_tell_is_not_closed() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut monitor = Monitor::new(End::Receiver, &stream).unwrap();
+        monitor.min_rtt = Some(Micros::from_millis(10));
+        let info = TcpInfo { rcv_ssthresh: 64_000, ..TcpInfo::default() };
+        let sample = SocketSample { info, ..SocketSample::default() };
+        let mut limit = |tells_window, rate| {
+            monitor.tells_window = tells_window;
+            monitor.receiver_limit(&sample, Rate(rate), Micros::from_millis(100), Duration::ZERO)
+        };
+        assert_eq!(limit(false, 1_000_000), None, "10 KB in a round trip");
+        assert_eq!(limit(false, 6_000_000), Some(Limit::ReceiveWindow), "60 KB");
+        assert_eq!(limit(true, 0), Some(Limit::ReceiveWindow), "it is closed");
+    }
 
     #[test]
     fn a_request_outlives_the_words_that_nobody_read() {

@@ -149,9 +149,7 @@ impl<P: FnMut(&Progress)> Transfer<'_, P> {
                 Ok(0) => return self.ended(length),
                 Ok(len) => self.moved(len)?,
                 Err(Errno::EAGAIN | Errno::EINTR) => {}
-                Err(errno @ (Errno::EPIPE | Errno::ECONNRESET | Errno::ETIMEDOUT | Errno::EHOSTUNREACH)) => {
-                    return Err(self.broken(errno.into()));
-                }
+                Err(errno) if is_of_connection(errno) => return Err(self.broken(errno.into())),
                 // The file has no page cache, such as a device.
                 Err(Errno::EINVAL | Errno::ENOSYS | Errno::EOPNOTSUPP) if self.bytes == 0 => {
                     return self.read_out(file, offset, length);
@@ -388,7 +386,41 @@ impl<P: FnMut(&Progress)> Transfer<'_, P> {
     }
 }
 
+/// Whether this error of sendfile(2) is the connection's and not the file's. A connection that times out has the error that ICMP last
+/// reported of its path (`icmp_err_convert`, `tcp_write_err()`).
+fn is_of_connection(errno: Errno) -> bool {
+    matches!(
+        errno,
+        Errno::EPIPE
+            | Errno::ECONNRESET
+            | Errno::ECONNREFUSED
+            | Errno::ECONNABORTED
+            | Errno::ETIMEDOUT
+            | Errno::EHOSTUNREACH
+            | Errno::EHOSTDOWN
+            | Errno::ENETUNREACH
+            | Errno::ENETDOWN
+            | Errno::ENOPROTOOPT
+            | Errno::EPROTO
+    )
+}
+
 /// Returns `left`, or `room` if that is less; both in bytes.
 fn within(left: u64, room: usize) -> usize {
     usize::try_from(left).unwrap_or(usize::MAX).min(room)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unreachable_network_is_no_error_of_the_file() {
+        for errno in [Errno::ENETUNREACH, Errno::EHOSTUNREACH, Errno::ECONNREFUSED, Errno::EPROTO] {
+            assert!(is_of_connection(errno), "{errno}");
+        }
+        for errno in [Errno::EIO, Errno::ENOMEM, Errno::EISDIR, Errno::ESTALE] {
+            assert!(!is_of_connection(errno), "{errno}");
+        }
+    }
 }

@@ -56,7 +56,8 @@ impl Share {
     /// Takes a connection over.
     pub(crate) fn begin(&mut self, stream: &TcpStream) -> Result<(), OptionError> {
         let buffer = options::receive_buffer(stream)?;
-        (self.untouched, self.whole) = match options::buffer_lock(stream)?.receive {
+        // Before Linux 5.15 a lock does not show.
+        (self.untouched, self.whole) = match options::buffer_lock(stream).is_ok_and(|lock| lock.receive) {
             // The size was set, and the kernel shows it doubled.
             true => (buffer, buffer.scaled(1, 2)),
             false => (buffer.max(host::tcp_rmem_max()), Bytes::MAX),

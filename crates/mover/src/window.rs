@@ -8,6 +8,8 @@
 //! exceed it is missing, autotuning stays on (a smaller buffer could no longer grow). In both cases the clamp is
 //! checked every few milliseconds and set again when it was overwritten. A buffer shrinks only after the sender has
 //! used up the part of the offered window beyond the new one, for which there would be no room.
+//! Before Linux 5.15 a locked buffer cannot be returned to autotuning. There only a program that may exceed the host's maximum, or
+//! has limited room, sets the buffer; once there is no limit, the buffer becomes as large as autotuning would make it at most.
 //! Properties kept: the clamp equals the requested window within a few milliseconds after each change by the kernel;
 //! "no limit" gives the buffer back to autotuning; a buffer set here never grows beyond its room.
 
@@ -28,6 +30,8 @@ const AT_LEAST: u64 = 3;
 pub(crate) struct Window {
     /// Whether to try buffers beyond the host's maximum.
     force: bool,
+    /// Whether to try to read and to undo locks.
+    undo_locks: bool,
     /// The host's maximum, `net.core.rmem_max`.
     ceiling: Bytes,
     asked: Option<Bytes>,
@@ -48,6 +52,7 @@ impl Window {
     pub(crate) fn new() -> Self {
         Self {
             force: true,
+            undo_locks: true,
             ceiling: host::rmem_max(),
             asked: None,
             applied: None,
@@ -120,7 +125,8 @@ impl Window {
         // The kernel doubles the value. Never below the present buffer: autotuning grew it because it was needed.
         let size = window.scaled(OVERHEAD, 2).max(there.scaled(1, 2)).min(self.room.scaled(1, 2));
         let forced = self.force && options::force_receive_buffer(stream, size).is_ok();
-        if forced || size <= self.ceiling {
+        let can_set = || size <= self.ceiling && (self.room < Bytes::MAX || self.lock(stream).is_some());
+        if forced || can_set() {
             if !forced {
                 options::set_receive_buffer(stream, size)?;
             }
@@ -140,11 +146,22 @@ impl Window {
     }
 
     fn unlock(&mut self, stream: &TcpStream) -> Result<(), OptionError> {
-        if std::mem::take(&mut self.locked) {
-            let lock = options::buffer_lock(stream)?;
-            options::set_buffer_lock(stream, BufferLock { receive: false, ..lock })?;
+        if !std::mem::take(&mut self.locked) {
+            return Ok(());
         }
-        Ok(())
+        if let Some(lock) = self.lock(stream) {
+            return options::set_buffer_lock(stream, BufferLock { receive: false, ..lock });
+        }
+        let most = options::receive_buffer(stream)?.max(host::tcp_rmem_max()).min(self.room).scaled(1, 2);
+        if self.force && options::force_receive_buffer(stream, most).is_ok() {
+            return Ok(());
+        }
+        options::set_receive_buffer(stream, most.min(self.ceiling))
+    }
+
+    /// Returns which buffers are locked; `None` before Linux 5.15.
+    fn lock(&self, stream: &TcpStream) -> Option<BufferLock> {
+        options::buffer_lock(stream).ok().filter(|_| self.undo_locks)
     }
 }
 
@@ -216,6 +233,23 @@ mod tests {
         assert!(receive_lock(&stream));
         window.hold(&stream, Bytes(250_000)).unwrap();
         assert!(!receive_lock(&stream), "the old lock would keep the buffer too small");
+    }
+
+    #[test]
+    fn a_lock_that_stays_is_avoided_or_leaves_as_much_room_as_can_be() {
+        let (stream, _peer) = stream();
+        let mut window = Window { force: false, undo_locks: false, ceiling: Bytes(300_000), ..Window::new() };
+        window.hold(&stream, Bytes(100_000)).unwrap();
+        assert!(!receive_lock(&stream), "the buffer could not grow beyond the host's maximum later");
+        assert_eq!(options::window_clamp(&stream).unwrap(), Bytes(100_000));
+        window.keep_within(Bytes(150_000));
+        window.hold(&stream, Bytes(50_000)).unwrap();
+        assert!(receive_lock(&stream));
+        let before = options::receive_buffer(&stream).unwrap();
+        assert!(before <= Bytes(150_000), "{before}");
+        window.keep_within(Bytes::MAX);
+        window.hold(&stream, Bytes::MAX).unwrap();
+        assert!(options::receive_buffer(&stream).unwrap() > before);
     }
 
     #[test]

@@ -30,7 +30,7 @@ const FLOOR_SEGMENTS: u64 = 2;
 /// Parameters of ABT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Largest target; the kernel of Semke 1998 had 1 MB (section 3). [`Bytes::MAX`]: no limit.
+    /// Largest target; the kernel of Semke 1998 had 1 MB (section 4). [`Bytes::MAX`]: no limit.
     pub max: Bytes,
     /// Counts cwnd whether it was used or not, as in Semke 1998. If false, an application-limited sample does not raise
     /// the target.
@@ -231,6 +231,20 @@ mod tests {
         assert_eq!(sizes, [200_000, 150_000, 150_000, 80_000, 2 * MSS]);
         abt.set_pressure(false);
         assert_eq!(abt.observe(&at(100_000), Micros::ZERO).send_buffer, Some(Bytes(200_000)));
+    }
+
+    #[test]
+    fn under_pressure_a_smaller_target_counts_at_once_and_a_larger_one_does_not() {
+        let mut abt = Abt::new(Config::default());
+        abt.set_pressure(true);
+        let mut buffer = |cwnd, limit: Option<u64>| {
+            abt.set_limit(limit.map(Bytes));
+            abt.observe(&at(cwnd), Micros::ZERO).send_buffer
+        };
+        assert_eq!(buffer(100_000, None), Some(Bytes(200_000)));
+        assert_eq!(buffer(10_000, None), Some(Bytes(40_000)), "the window fell");
+        assert_eq!(buffer(10_000, Some(30_000)), Some(Bytes(30_000)), "the share fell");
+        assert_eq!(buffer(100_000, None), Some(Bytes(30_000)));
     }
 
     #[test]

@@ -12,6 +12,8 @@
 //!   longer than the round trip, its bytes count in proportion (Fisk 2000, sections 6.3 and 7.2).
 //! - Advertise twice the largest measurement: slow start may double the window meanwhile.
 //!
+//! Ours: one quantum is enough for a window, where Fisk 2000 (section 6.6) wants substantially more; an interval
+//! includes the bytes of the observation that ends it, where section 7 leaves those to the next one.
 //! Properties kept: the window is at least twice the largest measurement (up to the maximum), never below the quantum
 //! or two segments, and a multiple of the quantum; it never shrinks; the receiver's own estimate never rises.
 
@@ -237,6 +239,13 @@ mod tests {
                 cwnd *= 2;
             }
         }
+    }
+
+    #[test]
+    fn no_window_is_below_two_segments_nor_a_quantum() {
+        assert_eq!(Drs::new(config()).window(Bytes(9_000)), Bytes(18_048), "18,000 in quanta of 128");
+        let scaled = Drs::new(Config { window_scale: 14, ..config() });
+        assert_eq!(scaled.window(Bytes(536)), Bytes(16_384));
     }
 
     #[test]

@@ -298,6 +298,34 @@ mod tests {
     }
 
     #[test]
+    fn a_published_name_builds_the_rule_of_its_paper() {
+        let demand = |kind: PolicyKind, samples: [Sample; 2]| {
+            let mut policy = kind.build(&BuildOptions::default());
+            for (second, sample) in (0..).zip(&samples) {
+                policy.observe(sample, Micros::from_secs(second));
+            }
+            policy.demand().unwrap()
+        };
+        // A window that the application does not use counts.
+        let window = Sample { cwnd: Bytes(10_000), ..Sample::default() };
+        let unused = Sample { cwnd: Bytes(100_000), app_limited: true, ..window };
+        assert_eq!(demand(PolicyKind::Abt, [window, unused]), Bytes(20_000));
+        assert_eq!(demand(PolicyKind::AbtPublished, [window, unused]), Bytes(200_000));
+        // Lost segments (p = 0.01) and b = 2 give 7.943 packets; loss events (p = 0.001) and b = 1 give 38.38.
+        let (srtt, rto) = (Micros::from_millis(100), Micros::from_millis(400));
+        let path = Sample { mss: Bytes(10_000), srtt, rto, loss_events: Some(0), ..window };
+        let lossy = Sample { segs_out: 10_000, segs_lost: 100, loss_events: Some(10), ..path };
+        assert_eq!(demand(PolicyKind::SabtPublished, [path, lossy]), Bytes(79_430));
+        assert!(demand(PolicyKind::Sabt, [path, lossy]) > Bytes(380_000));
+        // 1.2 * C' * T, with the trains' rate as it is, and no rate for the sender.
+        let options = BuildOptions { pacing: true, continuous: true, ..BuildOptions::default() };
+        let (capacity, probe_rtt) = (Rate::from_bits_per_sec(100_000_000), Micros::from_millis(40));
+        let estimated = Sample { capacity, probe_rtt, ..Sample::default() };
+        let decision = PolicyKind::SobasPublished.build(&options).observe(&estimated, Micros::ZERO);
+        assert_eq!((decision.receive_window, decision.pacing), (Some(Bytes(600_000)), None));
+    }
+
+    #[test]
     fn an_unknown_name_lists_the_known_ones() {
         let error = "cubic".parse::<PolicyKind>().expect_err("no such policy").to_string();
         assert_eq!(

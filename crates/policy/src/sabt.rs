@@ -14,7 +14,8 @@
 //!   ABT's network target, which follows the measured window (ours).
 //! - A document of up to 8 KB takes no part in the shares: its buffer and its initial window are its own size.
 //!
-//! [`Config::published`] is the paper's rule: lost segments, `b = 2`, Reno for all.
+//! [`Config::published`] is the paper's rule: lost segments, `b = 2`, Reno for all. Without a loss its demand is ABT's
+//! network target too, with our reading of application-limited samples, because Matsuo has no rule for that case.
 //! Properties kept: steady `p`, RTT and RTO give a steady demand, however cwnd moves; more loss never raises it; the
 //! modelled demand is within the configured bounds.
 
@@ -55,6 +56,8 @@ pub struct Config {
     pub packets_per_ack: u32,
     /// Uses the response function of the connection's own congestion control; if false Reno's for all (Matsuo).
     pub own_response: bool,
+    /// Before the first loss, takes windows that the application does not use for demand ([`abt::Config::unused_counts`]).
+    pub unused_counts: bool,
     /// Smallest modelled demand: 10 segments, an initial window (RFC 6928), so that `p` can be measured again.
     pub min: Bytes,
     /// Largest demand; [`Bytes::MAX`]: no limit.
@@ -68,6 +71,7 @@ impl Default for Config {
             losses: LossCount::Events,
             packets_per_ack: 1,
             own_response: true,
+            unused_counts: false,
             min: Bytes(14_480),
             max: Bytes::MAX,
         }
@@ -75,10 +79,17 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Returns SABT as published: lost segments, two packets per acknowledgement, Reno's equation for all.
+    /// Returns SABT as published: lost segments, two packets per acknowledgement, Reno's equation for all, ABT as published before
+    /// the first loss.
     #[must_use]
     pub fn published() -> Self {
-        Self { losses: LossCount::Packets, packets_per_ack: 2, own_response: false, ..Self::default() }
+        Self {
+            losses: LossCount::Packets,
+            packets_per_ack: 2,
+            own_response: false,
+            unused_counts: true,
+            ..Self::default()
+        }
     }
 }
 
@@ -133,7 +144,7 @@ impl Sabt {
     pub fn new(config: Config) -> Self {
         Self {
             config,
-            unmodelled: Abt::new(abt::Config { max: config.max, ..abt::Config::default() }),
+            unmodelled: Abt::new(abt::Config { max: config.max, unused_counts: config.unused_counts }),
             marks: VecDeque::new(),
             events: 0,
             event: None,

@@ -127,6 +127,14 @@ mod tests {
     }
 
     #[test]
+    fn at_high_loss_each_loss_is_a_time_out() {
+        // p = 0.5, b = 2: sqrt(2/3) = 0.816497; 3*sqrt(0.375) = 1.837, at most 1; 1 + 32*0.25 = 9.
+        // 1 / (0.1 * 0.816497 + 0.4 * 1 * 0.5 * 9) = 1 / (0.0816497 + 1.8).
+        let rate = model(0.5, 0.1, 0.4).packets_per_sec();
+        assert!((rate - 0.531449).abs() < 1e-5, "{rate}");
+    }
+
+    #[test]
     fn cubic_has_the_windows_of_rfc_9438() {
         // Section 5.2, RTT 0.1 s, packets of 1,500 bytes: 100 Mbit/s, 1 and 10 Gbit/s; losses to two digits.
         for (loss, window) in [(1.4e-5, 833.3), (6.3e-7, 8_333.3), (2.9e-8, 83_333.3)] {

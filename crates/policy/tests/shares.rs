@@ -82,6 +82,13 @@ fn abt_s_rounds_are_those_of_the_appendix() {
 }
 
 #[test]
+fn abt_s_fair_share_has_a_limit_once_small_demands_reach_the_threshold() {
+    let round = |sizes: &[u64]| AbtRounds::new(Bytes(300)).round(bytes(sizes));
+    assert_eq!(round(&[100, 100, 100]), Share::Level(Bytes(100)), "M >= threshold");
+    assert_eq!(round(&[100, 100, 99]), Share::Unlimited, "no connection is large");
+}
+
+#[test]
 fn no_connection_has_no_limit() {
     assert_eq!(max_min(&[], Bytes(5)), Share::Unlimited);
     assert_eq!(proportional(&[], Bytes(5)), Share::Unlimited);

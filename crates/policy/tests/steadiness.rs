@@ -160,6 +160,16 @@ fn each_congestion_control_has_its_own_response() {
 }
 
 #[test]
+fn however_much_is_lost_the_demand_is_an_initial_window() {
+    for config in [Config::default(), Config::published()] {
+        let mut sabt = Sabt::new(config);
+        sabt.observe(&lossy(0, 2, CongestionControl::Reno), Micros::ZERO);
+        sabt.observe(&lossy(10_000, 2, CongestionControl::Reno), Micros::from_secs(10));
+        assert_eq!((sabt.is_modelled(), sabt.demand()), (true, Some(Bytes(14_480))));
+    }
+}
+
+#[test]
 fn loss_events_of_the_source_count_before_our_own() {
     // Each sample, one per second, covers ten loss events, which only the source of the samples can count.
     let rate = |loss_events: fn(u64) -> Option<u64>, config| {
@@ -185,6 +195,17 @@ fn without_a_loss_the_demand_is_abt_s() {
     let sample = Sample { cwnd: Bytes(100_000), srtt: RTT, segs_out: 70, ..Sample::default() };
     assert_eq!(sabt.observe(&sample, RTT).send_buffer, Some(Bytes(200_000)));
     assert_eq!(sabt.demand(), Some(Bytes(200_000)));
+}
+
+#[test]
+fn without_a_loss_a_window_that_is_not_used_is_demand_as_published_only() {
+    for (config, demand) in [(Config::default(), 200_000), (Config::published(), 800_000)] {
+        let mut sabt = Sabt::new(config);
+        let used = Sample { cwnd: Bytes(100_000), srtt: RTT, segs_out: 70, ..Sample::default() };
+        sabt.observe(&used, RTT);
+        sabt.observe(&Sample { cwnd: Bytes(400_000), app_limited: true, ..used }, RTT.times(2));
+        assert_eq!(sabt.demand(), Some(Bytes(demand)));
+    }
 }
 
 #[test]

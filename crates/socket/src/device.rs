@@ -249,6 +249,7 @@ impl Link {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tun::tests::in_own_namespace;
     use proptest::prelude::*;
 
     fn link(attributes: &[(u16, &[u8])]) -> Vec<u8> {
@@ -296,11 +297,7 @@ mod tests {
 
     #[test]
     fn root_bounds_are_set_each_for_itself() {
-        let in_namespace = || {
-            let Ok(()) = nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET) else {
-                assert!(std::env::var_os("CI").is_none(), "under CI the tests that need root must run");
-                return eprintln!("skipped: a network namespace needs root");
-            };
+        in_own_namespace(|| {
             let _tun = crate::tun::Tun::open("bw-test3").unwrap();
             let mut devices = Devices::open().unwrap();
             let all = devices.all().unwrap();
@@ -313,8 +310,7 @@ mod tests {
             }
             let too_much = GsoMaxSize { size: u32::MAX, ipv4: 65_536 };
             assert!(matches!(devices.set_gso_max_size(device, too_much), Err(DeviceError::Refused(_))));
-        };
-        std::thread::scope(|scope| scope.spawn(in_namespace).join().expect("what it asserts holds"));
+        });
     }
 
     proptest! {

@@ -72,7 +72,7 @@ kernel_struct! {
         pub backoff: u8,
         /// Options agreed on: 1 timestamps, 2 SACK, 4 window scale, 8 ECN, 16 ECN seen, 32 SYN data.
         pub options: u8,
-        /// Window scales; see [`TcpInfo::snd_wscale`] and [`TcpInfo::rcv_wscale`].
+        /// Window scales of both ends; see [`TcpInfo::rcv_wscale`].
         pub wscales: u8,
         /// Bit 0: see [`TcpInfo::app_limited`]; bits 1-2: why TCP Fast Open failed.
         pub flags: u8,
@@ -225,12 +225,6 @@ kernel_struct! {
 }
 
 impl TcpInfo {
-    /// Returns the shift of the windows that the peer offers; 0 to 14.
-    #[must_use]
-    pub fn snd_wscale(&self) -> u8 {
-        if cfg!(target_endian = "little") { self.wscales & 15 } else { self.wscales >> 4 }
-    }
-
     /// Returns the shift of the windows that this end offers; 0 to 14.
     #[must_use]
     pub fn rcv_wscale(&self) -> u8 {
@@ -410,7 +404,7 @@ mod tests {
         fn any_prefix_of_any_bytes_decodes(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
             let info = TcpInfo::decode(&bytes);
             let _ = info.to_sample(&SkMem::decode(&bytes));
-            prop_assert!(info.snd_wscale() <= 15 && info.rcv_wscale() <= 15);
+            prop_assert!(info.rcv_wscale() <= 15);
             // The decoded fields do not depend on the bytes that follow.
             let mut longer = bytes.clone();
             longer.resize(400, 0);

@@ -170,7 +170,7 @@ fn classify(operation: &'static str, name: &str, errno: Errno) -> TunError {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::vnet::VnetHeader;
     use nix::sched::{CloneFlags, unshare};
@@ -181,7 +181,7 @@ mod tests {
     static ALONE: Mutex<()> = Mutex::new(());
 
     /// Runs `body` on a thread with a network namespace of its own; if that is refused, prints the reason and passes.
-    fn in_own_namespace(body: impl FnOnce() + Send) {
+    pub(crate) fn in_own_namespace(body: impl FnOnce() + Send) {
         let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         std::thread::scope(|scope| {
             let outcome = scope.spawn(|| match unshare(CloneFlags::CLONE_NEWNET) {
@@ -269,7 +269,7 @@ mod tests {
             (ip[10], ip[11]) = (checksum >> 8, checksum & 0xff);
             let ip = ip.map(|byte| u8::try_from(byte).unwrap());
             let udp = [0x12, 0x34, 0x1b, 0x5f, 0, 12, 0, 0];
-            let header = VnetHeader::PLAIN.encode();
+            let header = VnetHeader::default().encode();
             let frame = [&header[..], &ip, &udp, b"pong"].map(IoSlice::new);
             assert_eq!(tun.write_vectored(&frame).unwrap(), HEADER_LEN + 32);
             let mut payload = [0; 16];

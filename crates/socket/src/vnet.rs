@@ -10,8 +10,6 @@ pub const HEADER_LEN: usize = 10;
 
 /// Flag: the checksum from `csum_start` on is still to be computed and stored at `csum_start + csum_offset`.
 pub const NEEDS_CSUM: u8 = 1;
-/// Flag: the checksum was verified.
-pub const DATA_VALID: u8 = 2;
 
 /// `gso_type`: an ordinary packet.
 pub const GSO_NONE: u8 = 0;
@@ -22,17 +20,18 @@ pub const GSO_TCPV6: u8 = 4;
 /// Bit in `gso_type`: the segments carry ECN's CWR flag, which only the first may keep.
 pub const GSO_ECN: u8 = 0x80;
 
-/// One header, fields in the host's byte order (a TUN device's default).
+/// One header, fields in the host's byte order (a TUN device's default). The default is that of an ordinary packet with
+/// finished checksums.
 ///
 /// ```
 /// use bufwise_socket::vnet::VnetHeader;
 ///
-/// let frame = [&VnetHeader::PLAIN.encode()[..], b"packet"].concat();
-/// assert_eq!(VnetHeader::decode(&frame), Some((VnetHeader::PLAIN, &b"packet"[..])));
+/// let frame = [&VnetHeader::default().encode()[..], b"packet"].concat();
+/// assert_eq!(VnetHeader::decode(&frame), Some((VnetHeader::default(), &b"packet"[..])));
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VnetHeader {
-    /// [`NEEDS_CSUM`], [`DATA_VALID`] or 0.
+    /// [`NEEDS_CSUM`], `VIRTIO_NET_HDR_F_DATA_VALID` (2: the checksum was verified) or 0.
     pub flags: u8,
     /// [`GSO_NONE`], [`GSO_TCPV4`] or [`GSO_TCPV6`], perhaps with [`GSO_ECN`].
     pub gso_type: u8,
@@ -47,10 +46,6 @@ pub struct VnetHeader {
 }
 
 impl VnetHeader {
-    /// The header of an ordinary packet with finished checksums.
-    pub const PLAIN: Self =
-        Self { flags: 0, gso_type: GSO_NONE, hdr_len: 0, gso_size: 0, csum_start: 0, csum_offset: 0 };
-
     /// Returns the header as the kernel reads it.
     #[must_use]
     pub fn encode(&self) -> [u8; HEADER_LEN] {
@@ -100,6 +95,6 @@ mod tests {
     #[test]
     fn a_read_shorter_than_the_header_is_refused() {
         assert_eq!(VnetHeader::decode(&[0; HEADER_LEN - 1]), None);
-        assert_eq!(VnetHeader::decode(&[0; HEADER_LEN]), Some((VnetHeader::PLAIN, &[][..])));
+        assert_eq!(VnetHeader::decode(&[0; HEADER_LEN]), Some((VnetHeader::default(), &[][..])));
     }
 }

@@ -16,6 +16,7 @@ use std::ops::{Add, AddAssign, Sub};
 /// assert_eq!(window.per(Micros::from_millis(64)), Rate(1_024_000));
 /// assert_eq!(window - Bytes::MAX, Bytes::ZERO);
 /// assert_eq!(window.readable(), "65.5 KB");
+/// assert_eq!([999_949, 999_950].map(|size| Bytes(size).readable()), ["999.9 KB", "1.00 MB"]);
 /// # Ok::<(), bufwise_units::ParseError>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -265,8 +266,9 @@ impl Bytes {
         let bytes = self.0 as f64;
         match bytes {
             ..1e4 => format!("{bytes:.0} B"),
-            ..1e6 => format!("{:.1} KB", bytes / 1e3),
-            ..1e9 => format!("{:.2} MB", bytes / 1e6),
+            // Rounded, more would be 1000.0 KB.
+            ..999_950.0 => format!("{:.1} KB", bytes / 1e3),
+            ..999_995_000.0 => format!("{:.2} MB", bytes / 1e6),
             _ => format!("{:.2} GB", bytes / 1e9),
         }
     }

@@ -195,6 +195,15 @@ static void watch_hole(struct bpf_sock_ops *ctx)
 		bpf_sock_ops_cb_flags_set(ctx, ctx->bpf_sock_ops_cb_flags | BPF_SOCK_OPS_PARSE_ALL_HDR_OPT_CB_FLAG);
 }
 
+/*
+ * Whether the window is to be opened, because the application has set its receive buffer after bufwise had bounded the window: the
+ * buffer alone bounds it from then on.
+ */
+static bool is_window_to_open(const struct bw_flow *f)
+{
+	return f->set_clamp && f->set_clamp != bw_largest_window(f);
+}
+
 static void sample_receiver(struct bpf_sock_ops *ctx, struct tcp_sock *tp, struct bw_fast *fast)
 {
 	__u64 cookie = cookie_of(tp), now = bpf_ktime_get_ns() / 1000, window;
@@ -217,9 +226,14 @@ static void sample_receiver(struct bpf_sock_ops *ctx, struct tcp_sock *tp, struc
 	if (keeps_window(fast, f, tp))
 		return;
 	fast->received = tp->bytes_received;
-	if (config.observe_only || f->owned & BW_RECEIVE_LOCK)
+	if (config.observe_only)
 		return;
-	size_rcvbuf(ctx, f, tp, cookie, window, stale);
+	if (!(f->owned & BW_RECEIVE_LOCK))
+		size_rcvbuf(ctx, f, tp, cookie, window, stale);
+	else if (is_window_to_open(f))
+		window = bw_largest_window(f);
+	else
+		return;
 	set_clamp(ctx, f, tp, cookie, window, stale);
 	fast->clamp = tp->window_clamp;
 }

@@ -39,12 +39,6 @@ static void note_addresses(struct bw_flow *f, const struct sock_common *skc)
 	f->remote_ip[3] = skc->skc_v6_daddr.in6_u.u6_addr32[3];
 }
 
-/* Returns the socket's inode; 0 until it has a descriptor: an incoming connection gets one at accept(). */
-static __u64 inode_of(const struct sock *sk)
-{
-	return sk->sk_socket->file->f_inode->i_ino;
-}
-
 /*
  * Whether the socket is the kernel's own, such as one of its NFS and SMB clients, or a subflow of MPTCP. No process holds
  * such a socket, so user space could not give its buffers back (release.rs), and it is left to the kernel.

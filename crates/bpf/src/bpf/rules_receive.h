@@ -103,6 +103,12 @@ BW_FN __u64 bw_drs_window_of(const volatile struct bw_config *c, struct bw_flow 
 	return bw_min(window, c->max_window);
 }
 
+/* Returns the largest window (bytes) that a connection can offer, whatever its buffer is. */
+BW_FN __u64 bw_largest_window(const struct bw_flow *f)
+{
+	return BW_LARGEST_FIELD << bw_min(f->rcv_wscale, BW_LARGEST_SCALE);
+}
+
 /* Returns DRS's window (payload), before the share; call after bw_take_arrivals(). */
 BW_FN __u64 bw_decide_drs(const volatile struct bw_config *c, struct bw_flow *f, __u64 now)
 {

@@ -7,8 +7,8 @@
  * Source: Semke 1998, section 2.2 (ABT). SABT's demand (Matsuo) needs floating point, so user space computes it, and
  * this file applies only the bound. Shares and pacing are ours.
  * Terms: sizes are payload bytes, times microseconds. The share is what the connection may hold of the host's budget.
- * Properties kept: without pressure ABT's target stays within two and four congestion windows. A share is never
- * exceeded. Without user space every rule with shares is ABT without a share.
+ * Properties kept: without pressure ABT's target is at most four congestion windows, and at least two unless the application
+ * limits the sender. A share is never exceeded. Without user space every rule with shares is ABT without a share.
  */
 #ifndef BUFWISE_SEND_H
 #define BUFWISE_SEND_H

@@ -87,7 +87,7 @@ static void tune_send(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_so
 
 	if (step != BW_LEAVE)
 		set_send(ctx, f, tp, cookie, step >> 32, step);
-	else if (config.send_rule != BW_SEND_FIT)
+	else if (config.send_rule != BW_SEND_FIT && !f->set_pace)
 		return;
 	if (config.send_rule != BW_SEND_FIXED && !config.published)
 		set_pace(ctx, f, &tp->inet_conn.icsk_inet.sk, send_rate(cookie));

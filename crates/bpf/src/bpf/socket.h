@@ -129,15 +129,26 @@ static __u64 memory_in_use(const struct bw_flow *f, const struct tcp_sock *tp)
 	return bw_max(memory_of_window(tp), f->receive_queued + memory_of(tp, tp->rcv_wup + tp->rcv_wnd - tp->rcv_nxt));
 }
 
+/* Returns the socket's inode; 0 until it has a descriptor: an incoming connection gets one at accept(). */
+static __u64 inode_of(const struct sock *sk)
+{
+	return sk->sk_socket->file->f_inode->i_ino;
+}
+
 /* ---- Setting -------------------------------------------------------------------------------------------- */
 
-/* Sends a request to user space; false if the ring is full: the next sample sends it again. */
-static bool request(struct bw_flow *f, __u64 cookie, __u32 sndbuf, __u32 rcvbuf, __u32 clamp)
+/*
+ * Sends a request to user space; false if the ring is full: the next sample sends it again. User space finds the socket by its
+ * inode, which the record of an incoming connection lacks if it was made before accept().
+ */
+static bool request(struct bw_flow *f, const struct tcp_sock *tp, __u64 cookie, __u32 sndbuf, __u32 rcvbuf, __u32 clamp)
 {
 	struct bw_request *r = bpf_ringbuf_reserve(&requests, sizeof(*r), 0);
 
 	if (!r)
 		return false;
+	if (!f->inode)
+		f->inode = inode_of(&tp->inet_conn.icsk_inet.sk);
 	r->cookie = cookie;
 	r->sndbuf = sndbuf;
 	r->rcvbuf = rcvbuf;
@@ -154,7 +165,7 @@ static void set_send(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_soc
 {
 	if (requested) {
 		f->requested_sndbuf = requested;
-		request(f, cookie, requested, 0, 0);
+		request(f, tp, cookie, requested, 0, 0);
 	}
 	if (!value || bpf_setsockopt(ctx, SOL_SOCKET, SO_SNDBUF, &value, sizeof(value)))
 		return;
@@ -172,7 +183,7 @@ static void set_rcvbuf(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_s
 	bw_step_receive(&step, &config, f, memory, stale);
 	if (step.request) {
 		f->requested_rcvbuf = step.request;
-		request(f, cookie, 0, step.request, 0);
+		request(f, tp, cookie, 0, step.request, 0);
 	}
 	if (!step.value || bpf_setsockopt(ctx, SOL_SOCKET, SO_RCVBUF, &step.value, sizeof(step.value)))
 		return;
@@ -192,7 +203,7 @@ static void set_clamp(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_so
 	if (tp->window_clamp == value) {
 		f->requested_clamp = 0;
 	} else if (bpf_setsockopt(ctx, SOL_TCP, TCP_WINDOW_CLAMP, &value, sizeof(value))) {
-		if (stale || f->requested_clamp == value || !request(f, cookie, 0, 0, value))
+		if (stale || f->requested_clamp == value || !request(f, tp, cookie, 0, 0, value))
 			return;
 		f->requested_clamp = value;
 	}

@@ -59,17 +59,17 @@ BW_FN void bw_settle_grants(struct bw_flow *f, __u32 locks)
 /*
  * Recognizes, after a sample, grants and buffers that the application has set. A request stands until it is granted or
  * replaced, because user space may grant it after the rule has decided otherwise. A size that differs from the one set
- * is the application's: setting a buffer locks it, so only another setsockopt() can have changed it. locks:
- * sk_userlocks.
+ * is the application's: setting a buffer locks it, so only another setsockopt() can have changed it. So is a locked
+ * buffer that was neither set nor requested. locks: sk_userlocks.
  */
 BW_FN void bw_settle(const volatile struct bw_config *c, struct bw_flow *f, __u32 locks)
 {
 	bw_settle_grants(f, locks);
 	if (c->take_over)
 		return;
-	if (f->set_sndbuf && f->sndbuf != f->set_sndbuf)
+	if (f->set_sndbuf ? f->sndbuf != f->set_sndbuf : !f->requested_sndbuf && locks & BW_SEND_LOCK)
 		f->owned |= BW_SEND_LOCK;
-	if (f->set_rcvbuf && f->rcvbuf != f->set_rcvbuf)
+	if (f->set_rcvbuf ? f->rcvbuf != f->set_rcvbuf : !f->requested_rcvbuf && locks & BW_RECEIVE_LOCK)
 		f->owned |= BW_RECEIVE_LOCK;
 }
 

@@ -17,6 +17,7 @@ use crate::config::{ReceiveRule, SendRule};
 use crate::flow::word;
 use crate::means::Means;
 use crate::record;
+use crate::release::largest_window;
 use crate::rules::{self, NONE, SendDecision};
 
 /// Bits of `owned` and of `given_back`.
@@ -163,8 +164,11 @@ impl<R: Reach> Sizing<'_, R> {
     fn receive(&mut self, window: u64) -> Result<(), OptionError> {
         let window = window.min(LARGEST_CLAMP);
         self.flow.decided_window = window;
-        if self.config.observe_only != 0 || self.flow.owned & RECEIVE != 0 {
+        if self.config.observe_only != 0 {
             return Ok(());
+        }
+        if self.flow.owned & RECEIVE != 0 {
+            return self.open_window();
         }
         let share = self.all.window_level;
         let memory = rules::decide_receive_buffer(self.config, self.flow, share, window, self.in_use());
@@ -179,6 +183,20 @@ impl<R: Reach> Sizing<'_, R> {
             self.flow.clamp_changes += u32::from(u64::from(self.flow.set_clamp) != window);
             self.flow.set_clamp = word(window);
         }
+        Ok(())
+    }
+
+    /// Opens the window of a connection whose receive buffer the application has set after the window was bounded: the buffer
+    /// alone bounds it from then on.
+    fn open_window(&mut self) -> Result<(), OptionError> {
+        let largest = largest_window(self.flow.rcv_wscale);
+        if self.flow.set_clamp == 0 || self.flow.set_clamp == word(largest.0) {
+            return Ok(());
+        }
+        let Some(socket) = self.socket.reach(self.one) else { return Ok(()) };
+        options::set_window_clamp(&socket, largest)?;
+        self.flow.clamp_changes += 1;
+        self.flow.set_clamp = word(largest.0);
         Ok(())
     }
 

@@ -69,7 +69,8 @@ pub(super) struct Found {
 }
 
 impl Finder {
-    /// Makes a finder of this process's descendants.
+    /// Makes a finder of the descendants that this process has from now on. Others may be there already: a shell that becomes
+    /// this process (exec) leaves its background processes as children.
     pub(super) fn new() -> Self {
         Self {
             own: std::process::id().cast_signed(),
@@ -77,7 +78,7 @@ impl Finder {
             descends: true,
             command: None,
             ours: BTreeSet::new(),
-            others: BTreeSet::new(),
+            others: processes().unwrap_or_default().into_iter().collect(),
             doubtful: BTreeSet::new(),
             last_started: None,
             list_at: 0,
@@ -343,9 +344,24 @@ mod tests {
     }
 
     #[test]
+    fn a_child_from_before_the_command_is_none_of_its_processes() {
+        let start = || std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let before = start();
+        let mut finder = Finder::new();
+        let mut children = [before, start()];
+        finder.search(0);
+        let ours = children.each_ref().map(|child| finder.ours.contains(&child.id().cast_signed()));
+        for child in &mut children {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+        assert_eq!(ours, [false, true]);
+    }
+
+    #[test]
     fn a_process_whose_parent_ends_while_processes_are_listed_is_found_with_its_next_parent() {
         let process = |pid, parent| (pid, Process { name: String::new(), is_over: false, parent });
-        let mut finder = Finder { own: 100, ..Finder::new() };
+        let mut finder = Finder { own: 100, others: BTreeSet::new(), ..Finder::new() };
         // Process 11 ended after its child 12 was read, and before it was read itself.
         finder.sort(vec![process(13, 12), process(12, 11), process(9, 1), process(1, 0)]);
         assert_eq!((finder.ours.len(), finder.others.clone()), (0, BTreeSet::from([1, 9])));

@@ -175,6 +175,23 @@ fn root_what_the_programs_may_not_set_they_request() {
 }
 
 #[test]
+fn root_the_socket_of_a_request_is_known_also_if_the_record_is_older_than_accept() {
+    if !root() {
+        return;
+    }
+    let config = Config {
+        receive: ReceiveRule::Fixed,
+        fixed: Bytes(3 << 20),
+        receive_cap: Bytes(100_000),
+        ..Config::default()
+    };
+    // It takes four seconds: a request from before accept() is repeated after one.
+    let (_, receiver) = transfer(&config, FREE, "127.0.0.1 -b 100M");
+    assert!(!receiver.initiator && !receiver.origin.adopted);
+    assert!(receiver.origin.inode.is_some(), "{receiver:?}");
+}
+
+#[test]
 fn root_a_request_for_the_size_that_is_there_is_granted_by_the_lock_and_not_by_the_size() {
     if !root() {
         return;
@@ -303,4 +320,38 @@ fn root_all_connections_are_read_however_many_batches_they_take() {
     client.kill().unwrap();
     client.wait().unwrap();
     wait_for("end of each", || (engine.turnover().unwrap() == 2 * CONNECTIONS as u64).then_some(()));
+}
+
+#[test]
+fn root_buffers_that_the_application_sets_later_are_its_own_and_its_window_is_opened() {
+    if !root() {
+        return;
+    }
+    let (cgroup, netns) = (Cgroup::create().unwrap(), Netns::new());
+    let config = Config { send: SendRule::Abt, receive: ReceiveRule::Drs, ..Config::default() };
+    let mut engine = engine_on(&config, &cgroup);
+    engine.heartbeat(FREE).unwrap();
+    let connection = Connection::open(&cgroup, &netns, "127.0.0.1");
+    let client = &connection.client;
+    let found = connection.flow(&engine).unwrap();
+    assert_eq!((found.set_send_buffer, found.owned), (None, Owned::default()), "nothing has moved");
+    options::set_send_buffer(client, Bytes(70_000)).unwrap();
+    wait_for("the rule's window, and the application's send buffer", || {
+        connection.send(20_000);
+        connection.receive(20_000);
+        connection.flow(&engine).filter(|flow| flow.owned.send && flow.set_window.is_some())
+    });
+    let opened = Bytes(65_535 << options::tcp_info(client).unwrap().rcv_wscale());
+    assert!(options::window_clamp(client).unwrap() < opened);
+    options::set_receive_buffer(client, Bytes(100_000)).unwrap();
+    wait_for("the open window", || {
+        connection.receive(20_000);
+        (options::window_clamp(client).unwrap() == opened).then_some(())
+    });
+    let flow = connection.flow(&engine).unwrap();
+    assert_eq!(flow.owned, Owned { send: true, receive: true });
+    engine.release_all().unwrap();
+    assert_eq!(options::send_buffer(client).unwrap(), Bytes(140_000));
+    assert_eq!(options::receive_buffer(client).unwrap(), Bytes(200_000));
+    assert_eq!(options::buffer_lock(client).unwrap(), BufferLock { send: true, receive: true });
 }

@@ -53,7 +53,9 @@ fn largest() -> Point {
         return Point::limited(name, "tcp_rmem and tcp_wmem cannot be read", "mount /proc");
     };
     // Some kernels show rmem_max only in the first network namespace; without it TCP's own maximum gives the scale.
-    let Reach { scale, window, bdp } = Reach::of(rmem, wmem, number("core/rmem_max", 0).unwrap_or_default());
+    let reach = Reach::of(rmem, wmem, number("core/rmem_max", 0).unwrap_or_default());
+    let is_scaled = number("ipv4/tcp_window_scaling", 0) != Some(0);
+    let Reach { scale, window, bdp } = if is_scaled { reach } else { reach.without_scaling() };
     let found = format!(
         "{} without bufwise, {} at {:.0} ms; windows up to {} (scale {scale})",
         size(bdp),
@@ -83,6 +85,12 @@ impl Reach {
         let receive = (rmem as f64 * RECEIVE_PAYLOAD) as u64;
         let send = (wmem as f64 * SEND_PAYLOAD) as u64;
         Self { scale, window, bdp: receive.min(send).min(window) }
+    }
+
+    /// Returns what is left of it where window scaling is off.
+    fn without_scaling(self) -> Self {
+        let window = u16::MAX.into();
+        Self { scale: 0, window, bdp: self.bdp.min(window) }
     }
 }
 
@@ -144,5 +152,6 @@ mod tests {
         let reach = Reach::of(6 << 20, 4 << 20, 212_992);
         assert_eq!((reach.bdp, reach.window), (3_355_443, 65_535 << 7));
         assert_eq!(Reach::of(1 << 20, 4 << 20, 0).bdp, 692_060);
+        assert_eq!(reach.without_scaling(), Reach { scale: 0, window: 65_535, bdp: 65_535 });
     }
 }

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use chrono::{DateTime, NaiveDateTime, NaiveTime, TimeDelta, TimeZone};
+use chrono::{DateTime, MappedLocalTime, NaiveDateTime, NaiveTime, TimeDelta, TimeZone};
 
 /// A time as the user writes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +51,7 @@ impl When {
     /// Returns seconds since 1970, relative to `now`; an error if the zone has no such local time.
     pub(super) fn seconds<Z: TimeZone>(self, now: &DateTime<Z>) -> Result<u64, String> {
         let zone = now.timezone();
-        let local = |time: NaiveDateTime| zone.from_local_datetime(&time).earliest();
+        let local = |time: NaiveDateTime| last(zone.from_local_datetime(&time), now);
         let time = match self {
             Self::Ago(seconds) => Some(now.clone() - TimeDelta::seconds(seconds.into())),
             Self::Date(date) => local(date),
@@ -64,6 +64,15 @@ impl When {
         };
         let time = time.ok_or("the clock here has skipped that time: name another one")?;
         Ok(u64::try_from(time.timestamp()).unwrap_or(0))
+    }
+}
+
+/// Returns the time that a local time stands for: where clocks that were turned back show it twice, the last one before
+/// `now`.
+fn last<Z: TimeZone>(local: MappedLocalTime<DateTime<Z>>, now: &DateTime<Z>) -> Option<DateTime<Z>> {
+    match local {
+        MappedLocalTime::Ambiguous(_, second) if second <= *now => Some(second),
+        local => local.earliest(),
     }
 }
 
@@ -109,6 +118,17 @@ mod tests {
             assert_eq!(read(text), time, "{text}");
         }
         assert_eq!("14:05".parse::<When>().unwrap().seconds(&now()), Ok(1_795_439_100));
+    }
+
+    #[test]
+    fn of_a_time_that_the_clock_shows_twice_the_last_one_that_has_passed_is_meant() {
+        let first: DateTime<FixedOffset> = "2026-10-25T02:20:00+02:00".parse().unwrap();
+        let second = first + TimeDelta::hours(1);
+        for (now, time) in [(-600, first), (600, first), (3_600, second), (7_200, second)] {
+            let now = first + TimeDelta::seconds(now);
+            assert_eq!(last(MappedLocalTime::Ambiguous(first, second), &now), Some(time), "{now}");
+        }
+        assert_eq!(last(MappedLocalTime::None, &first), None);
     }
 
     #[test]

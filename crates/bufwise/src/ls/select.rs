@@ -48,8 +48,9 @@ impl Order {
     pub(crate) fn compare(self, a: &ConnectionView, b: &ConnectionView) -> Ordering {
         let held = |one: &ConnectionView| one.send_queued_bytes + one.receive_queued_bytes;
         let beyond = |one: &ConnectionView| beyond_base(one).unwrap_or(0.0);
-        // Connections without a cause come last.
+        // Connections without a cause, or without a known process, come last.
         let limit = |one: &ConnectionView| (one.limited_by.is_none(), one.limited_by.map(Cause::as_str));
+        let unnamed = |one: &ConnectionView| one.process.is_none();
         let order = match self {
             Self::Rate => Ordering::Equal,
             Self::Rtt => b.srtt_s.unwrap_or(0.0).total_cmp(&a.srtt_s.unwrap_or(0.0)),
@@ -57,7 +58,7 @@ impl Order {
             Self::Memory => held(b).cmp(&held(a)),
             Self::Waste => b.waste_bytes.cmp(&a.waste_bytes),
             Self::Limit => limit(a).cmp(&limit(b)),
-            Self::Process => a.process.cmp(&b.process),
+            Self::Process => unnamed(a).cmp(&unnamed(b)).then_with(|| a.process.cmp(&b.process)),
             Self::Peer => a.peer.cmp(&b.peer),
         };
         order.then_with(|| (b.goodput_bps, b.bytes()).cmp(&(a.goodput_bps, a.bytes())))
@@ -193,5 +194,8 @@ mod tests {
             let found: String = sorted.iter().filter_map(|one| one.process.clone()).collect();
             assert_eq!(found, names, "{order:?}");
         }
+        let mut sorted = [ConnectionView { process: None, ..connection_view() }, connection_view()];
+        Order::Process.sort(&mut sorted);
+        assert!(sorted[1].process.is_none(), "what has no known process comes last");
     }
 }

@@ -23,7 +23,7 @@ pub(super) struct Writer {
     host: String,
     /// For each counter's series: its last value, and its start time in ns of the Unix epoch.
     series: HashMap<String, (f64, u64)>,
-    /// The daemon's start in ns of the Unix epoch, as computed for the first request.
+    /// The daemon's start in ns of the Unix epoch, as computed for the first request (anew when the clock is set back).
     began_ns: Option<u64>,
     /// Time of the last request, ns of the Unix epoch.
     last_ns: u64,
@@ -38,6 +38,10 @@ impl Writer {
     /// Returns the request with the values at `now_ns`, nanoseconds of the Unix epoch.
     pub(super) fn request(&mut self, snapshot: &Snapshot, now_ns: u64) -> Value {
         let uptime_ns = (snapshot.uptime_s * 1e9) as u64;
+        // After the clock was set back, a start may lie in its future: all series begin anew.
+        if now_ns < self.last_ns {
+            (self.began_ns, self.series) = (None, HashMap::new());
+        }
         let began_ns = *self.began_ns.get_or_insert_with(|| now_ns.saturating_sub(uptime_ns));
         let families = families(snapshot);
         let metrics: Vec<Value> =
@@ -247,5 +251,17 @@ mod tests {
         snapshot.counts.send_buffers = 2;
         let third = writer.request(&snapshot, NOW_NS + 30_000_000_000);
         assert_eq!((since(&third, 0), since(&third, 1)), (NOW_NS + 15_000_000_000, began));
+    }
+
+    #[test]
+    fn no_series_begins_after_its_values_where_the_clock_is_set_back() {
+        const DAY_NS: u64 = 86_400_000_000_000;
+        let mut writer = writer();
+        let _first = writer.request(&snapshot(), NOW_NS + DAY_NS);
+        let later = writer.request(&snapshot(), NOW_NS);
+        for (name, kind) in [("bufwise_decisions", "sum"), ("bufwise_window_over_bdp_ratio", "histogram")] {
+            let start = &named(&later, name)[kind]["dataPoints"][0]["startTimeUnixNano"];
+            assert_eq!(start, "1699999939623456789", "{name}");
+        }
     }
 }

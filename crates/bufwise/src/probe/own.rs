@@ -45,16 +45,19 @@ pub(super) fn measure(mut client: PathClient, depth: Depth) -> io::Result<Report
     }
     let (mut here, mut there) = (Direction::default(), Direction::default());
     let deadline = start + WHOLE - QUIET;
-    for (direction, found) in [(PathDirection::FromServer, &mut here), (PathDirection::ToServer, &mut there)]
+    // On a long or slow path the capacity takes seconds; each direction gets half of the time, and of the rest.
+    let half = || {
+        let now = Instant::now();
+        now + deadline.saturating_duration_since(now) / 2
+    };
+    for (direction, found, deadline) in
+        [(PathDirection::FromServer, &mut here, half()), (PathDirection::ToServer, &mut there, deadline)]
     {
         found.capacity = client.capacity(direction, deadline)?.map(Into::into);
     }
     if depth != Depth::Short {
-        // On a long path the capacity takes seconds; each direction gets half of the rest.
-        let now = Instant::now();
-        let half = now + deadline.saturating_duration_since(now) / 2;
         for (direction, found, deadline) in
-            [(PathDirection::FromServer, &mut here, half), (PathDirection::ToServer, &mut there, deadline)]
+            [(PathDirection::FromServer, &mut here, half()), (PathDirection::ToServer, &mut there, deadline)]
         {
             let Some(capacity) = found.capacity else { continue };
             let left = client.available(direction, BitRate(capacity.middle_bps), deadline)?;

@@ -295,7 +295,8 @@ impl Lines {
             return output::line(&format!("{json}\n"));
         }
         if let Some(file) = &mut self.json {
-            writeln!(file, "{json}").context("cannot write the report")?;
+            // A single call writes the line, so that Ctrl-C does not leave a part of it.
+            file.write_all(format!("{json}\n").as_bytes()).context("cannot write the report")?;
         }
         if !std::mem::replace(&mut self.any, true) {
             output::line(&columns(HEADINGS))?;

@@ -10,9 +10,9 @@ use super::PORT;
 
 /// Port of HTTPS, which most hosts serve.
 const HTTPS: u16 = 443;
-/// Longest time of a connection, and of one to a port that was only guessed.
+/// Longest time of a connection, and of one to a port that was only guessed: TCP sends a lost SYN again after a second.
 const TIMEOUT: Duration = Duration::from_secs(5);
-const TRIAL: Duration = Duration::from_secs(1);
+const TRIAL: Duration = Duration::from_secs(2);
 
 /// A host, with the port if one was given.
 #[derive(Clone, Debug, PartialEq, Eq)]

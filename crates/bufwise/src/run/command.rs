@@ -20,16 +20,17 @@ use bufwise_bpf::{Cgroup, CgroupError};
 use bufwise_socket::broken_pipe;
 use bufwise_socket::signals::Ignored;
 use nix::errno::Errno;
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::{SigSet, Signal, kill};
 use nix::sys::wait::{Id, WaitPidFlag, waitid, waitpid};
 use nix::unistd::{Pid, getpgid, getsid};
-use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH, SIGXFSZ};
 use signal_hook::flag;
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithOrigin;
+use signal_hook::low_level::emulate_default_handler;
 use signal_hook::low_level::siginfo::{Cause, Origin};
 
-/// Signals that are passed on to the command.
+/// Signals that are passed on to the command, besides SIGWINCH.
 const PASSED_ON: [i32; 6] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
 
 /// Reason why the command does not run.
@@ -54,19 +55,28 @@ impl std::fmt::Display for StartError {
 pub(crate) type Signals = SignalsInfo<WithOrigin>;
 
 /// Catches signals from now on: a signal that comes while the engine is being loaded must not end this process and
-/// leave the engine behind. Ignored signals stay ignored, except that of a child's end: where it is ignored, the kernel keeps
-/// no exit status.
+/// leave the engine behind. A report beyond the largest size of a file (`RLIMIT_FSIZE`) must not end it either. Ignored
+/// signals stay ignored, except that of a child's end: where it is ignored, the kernel keeps no exit status.
 pub(crate) fn catch_signals() -> Result<Signals, StartError> {
     let ignored = Ignored::by_this_process();
-    if ignored.has(SIGCHLD) {
-        flag::register(SIGCHLD, Arc::new(AtomicBool::new(false))).map_err(StartError::Setup)?;
+    for (signal, is_caught) in [(SIGCHLD, ignored.has(SIGCHLD)), (SIGXFSZ, !ignored.has(SIGXFSZ))] {
+        if is_caught {
+            flag::register(signal, Arc::new(AtomicBool::new(false))).map_err(StartError::Setup)?;
+        }
     }
     Signals::new(PASSED_ON.into_iter().filter(|signal| !ignored.has(*signal))).map_err(StartError::Setup)
+}
+
+/// Catches SIGWINCH, too, by which service managers and container engines end Apache's httpd. The programs must have been loaded:
+/// the kernel gives up a load while a signal is pending, and a window that is resized causes many.
+fn catch_resizing(signals: &Signals) -> io::Result<()> {
+    if Ignored::by_this_process().has(SIGWINCH) { Ok(()) } else { signals.add_signal(SIGWINCH) }
 }
 
 /// The running command.
 pub(crate) struct Running {
     pid: Pid,
+    target: Target,
     ended: Receiver<io::Result<ExitStatus>>,
     /// The exit status, once it has been received.
     status: OnceCell<u8>,
@@ -84,6 +94,7 @@ impl Running {
         let (program, arguments) = words.split_first().ok_or_else(|| {
             StartError::Setup(io::Error::new(io::ErrorKind::InvalidInput, "no command was given"))
         })?;
+        catch_resizing(&signals).map_err(StartError::Setup)?;
         // The threads come first: without them nothing would wait for a command that has started.
         let target = Target::default();
         let (begin, begun) = channel::<()>();
@@ -127,9 +138,11 @@ impl Running {
             child.map_err(|source| StartError::Command { command: program.as_ref().to_owned(), source })?;
         let pid = Pid::from_raw(child.id().cast_signed());
         *target.lock() = Some(pid);
+        // The other threads get it from now on, so that it interrupts no load. A blocked signal would be inherited by the command.
+        let _stays = SigSet::from(Signal::SIGWINCH).thread_block();
         // Both threads wait for this.
         let _received = (begin.send(()), start.send(child));
-        Ok(Self { pid, ended, status: OnceCell::new(), wake })
+        Ok(Self { pid, target, ended, status: OnceCell::new(), wake })
     }
 
     /// Returns the command's process ID.
@@ -153,6 +166,12 @@ impl Running {
             let _first = self.status.set(status);
         }
         self.status.get().copied()
+    }
+
+    /// Lets signals end this process, as if it did not catch them: the command has ended, and whoever reads the report may let
+    /// this process wait for ever.
+    pub(crate) fn stop_catching(&self) {
+        *self.target.lock() = Some(Pid::this());
     }
 
     /// Waits for the end of the command; returns its exit status, as [`Self::status`].
@@ -194,8 +213,8 @@ fn code_of(ended: io::Result<ExitStatus>) -> u8 {
     ended.ok().and_then(code).and_then(|code| u8::try_from(code).ok()).unwrap_or(crate::exit::FAILED)
 }
 
-/// The process that gets the signals: the command, while it has not been waited for. Its number may be another process's
-/// afterwards.
+/// The process that gets the signals: the command, while it has not been waited for, because its number may be another
+/// process's afterwards; and at last this process.
 #[derive(Clone, Debug, Default)]
 struct Target(Arc<Mutex<Option<Pid>>>);
 
@@ -239,6 +258,10 @@ fn wait_until_over(command: Pid) {
 fn pass_on(origin: &Origin, target: &Target) {
     let command = target.lock();
     let Some(pid) = *command else { return };
+    if pid == Pid::this() {
+        let _unknown = emulate_default_handler(origin.signal);
+        return;
+    }
     let is_from_it = origin.process.is_some_and(|sender| sender.pid == pid.as_raw());
     if is_from_it || is_for_both(origin, pid) {
         return;
@@ -263,7 +286,8 @@ mod tests {
     fn a_status_that_was_seen_stays_known() {
         let (sender, ended) = channel();
         let (wake, _other) = UnixStream::pair().unwrap();
-        let running = Running { pid: Pid::this(), ended, status: OnceCell::new(), wake };
+        let target = Target::default();
+        let running = Running { pid: Pid::this(), target, ended, status: OnceCell::new(), wake };
         assert_eq!(running.status(), None);
         sender.send(Ok(ExitStatus::from_raw(7 << 8))).unwrap();
         drop(sender);

@@ -11,9 +11,10 @@ use serde::Serialize;
 
 use super::totals::Sum;
 
-/// Most points kept per connection. When that many are kept, every second point is dropped, and from then on points are
-/// recorded half as often.
+/// Most points kept per connection, up to [`KEPT`] open ones; of more, each keeps fewer, but not fewer than `LEAST_POINTS`. When
+/// that many are kept, every second point is dropped, and from then on points are recorded half as often.
 const POINTS: usize = 120;
+const LEAST_POINTS: usize = 8;
 
 /// Buffers at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -72,11 +73,12 @@ impl Histories {
                 self.ended += 1;
             }
         }
+        let most = most_points(self.kept.len().saturating_sub(self.ended));
         for connection in connections {
             if let Some(history) = self.kept.get_mut(&connection.cookie)
                 && !history.last.closed
             {
-                history.record(connection, now);
+                history.record(connection, now, most);
             }
         }
         if self.ended > 2 * KEPT {
@@ -146,7 +148,7 @@ impl History {
         self.last.sample.bytes_received > self.last.sample.bytes_acked
     }
 
-    fn record(&mut self, connection: &Connection, now: Micros) {
+    fn record(&mut self, connection: &Connection, now: Micros, most: usize) {
         let sample = SocketSample::of(connection, now);
         if let Some(previous) = &self.previous {
             let direction = Direction::so_far(&sample);
@@ -155,14 +157,15 @@ impl History {
         }
         self.previous = Some(sample);
         self.congestion_control = connection.congestion;
-        self.add(Point {
+        let point = Point {
             t: now.since(self.last.opened_at).as_secs_f64(),
             send_buffer_bytes: connection.mem.sndbuf.into(),
             send_queued_bytes: connection.mem.wmem_queued.into(),
             cwnd_bytes: connection.info.cwnd().0,
             receive_buffer_bytes: connection.mem.rcvbuf.into(),
             receive_window_bytes: connection.info.rcv_wnd.into(),
-        });
+        };
+        self.add(point, most);
     }
 
     /// Records the last figures of a connection that has ended; this point is always kept.
@@ -178,14 +181,14 @@ impl History {
         });
     }
 
-    fn add(&mut self, point: Point) {
+    fn add(&mut self, point: Point, most: usize) {
         self.skipped += 1;
         if self.skipped < self.stride {
             return;
         }
         self.skipped = 0;
         self.points.push(point);
-        if self.points.len() >= POINTS {
+        if self.points.len() >= most {
             let mut place = 0;
             self.points.retain(|_| {
                 place += 1;
@@ -198,5 +201,20 @@ impl History {
     /// Returns the shares of the observed time, by cause; `None` if there were fewer than two samples.
     pub(super) fn limited(&self) -> Option<Limited> {
         self.spent.shares()
+    }
+}
+
+/// Returns how many points each of so many open connections keeps.
+fn most_points(open: usize) -> usize {
+    (POINTS * KEPT / open.max(1)).clamp(LEAST_POINTS, POINTS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn beside_many_open_connections_each_keeps_fewer_points() {
+        assert_eq!([0, KEPT, 10 * KEPT, 1_000_000].map(most_points), [POINTS, POINTS, 12, LEAST_POINTS]);
     }
 }

@@ -5,8 +5,9 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use bufwise_bpf::{Cgroup, FlowState, Released, SendRule, now, reach};
+use bufwise_bpf::{Cgroup, FlowState, Owners, Released, SendRule, now};
 use bufwise_host::caps::Raised;
+use bufwise_host::in_words;
 use bufwise_host::leftovers;
 use bufwise_host::tcp_memory::TcpMemory;
 use bufwise_host::tuner::plan::Plan;
@@ -20,8 +21,15 @@ use super::command::Running;
 use super::history::Histories;
 use super::report::{Ended, Report};
 
-/// Time between two samples of the connections.
+/// Time between two samples of the connections. It is longer where a sample takes long ([`after`]), but no longer than the time
+/// between two rounds of shares.
 const SAMPLE: Duration = Duration::from_millis(100);
+/// Time between a sample that failed and the next.
+const RETRY: Duration = Duration::from_secs(1);
+/// Samples, and grants of requests, may each take one part in this many of a processor.
+const PART_OF_WORK: u32 = 10;
+/// Longest time for which requests are collected: the programs repeat a request after a second (`bpf/upkeep.h`).
+const COLLECT: Duration = Duration::from_millis(500);
 /// Time between two sweeps; the first comes as long after the start.
 const SWEEP: Duration = Duration::from_secs(2);
 /// Listing all sockets may take one part in this many of a processor, and sweeping them as much again. Both walk the kernel's
@@ -40,10 +48,11 @@ pub(super) struct Watch {
     asked_for: Duration,
     began: Instant,
     next_sweep: Instant,
+    next_grant: Instant,
     connections: Vec<Connection>,
     histories: Histories,
-    /// Places (process and descriptor) of sockets with requests, by cookie.
-    places: HashMap<u64, reach::Place>,
+    /// The command's sockets, when one with a request was last searched for.
+    owners: Owners,
     /// Bounds of network devices, in force until this is dropped.
     devices: Option<Raised>,
     notes: Vec<String>,
@@ -66,9 +75,10 @@ impl Watch {
             asked_for: Duration::ZERO,
             began: Instant::now(),
             next_sweep: Instant::now() + SWEEP,
+            next_grant: Instant::now(),
             connections: Vec::new(),
             histories: Histories::default(),
-            places: HashMap::new(),
+            owners: Owners::default(),
             devices,
             notes,
             is_short: false,
@@ -100,8 +110,11 @@ impl Watch {
         loop {
             let until_sample = next_sample.saturating_duration_since(Instant::now());
             let until_work = self.tuner.next_at().map(|at| Duration::from_micros(at.since(now()).0));
-            let wait = until_work.map_or(until_sample, |work| work.min(until_sample));
-            if wait_for(self.tuner.requests_fd(), running.wake_fd(), wait)? {
+            let until_grant = self.next_grant.saturating_duration_since(Instant::now());
+            let requests = self.tuner.requests_fd().filter(|_| until_grant.is_zero());
+            let collects = Some(until_grant).filter(|pause| !pause.is_zero());
+            let wait = until_work.into_iter().chain(collects).fold(until_sample, Duration::min);
+            if wait_for(requests, running.wake_fd(), wait)? {
                 self.carry_out(cgroup)?;
             }
             self.tuner.poll();
@@ -110,9 +123,16 @@ impl Watch {
                 self.sample()?;
                 return Ok(status);
             }
-            if Instant::now() >= next_sample {
-                self.sample()?;
-                next_sample = (next_sample + SAMPLE).max(Instant::now());
+            let begin = Instant::now();
+            if begin >= next_sample {
+                next_sample = match self.sample() {
+                    Ok(()) => (next_sample + SAMPLE).max(after(begin, self.tuner.interval())),
+                    // Memory may be short for a moment. Until a sample succeeds, the programs in the kernel go on without shares.
+                    Err(error) => {
+                        self.note(format!("a sample failed: {}", in_words(error.as_ref())));
+                        begin + RETRY
+                    }
+                };
             }
         }
     }
@@ -129,15 +149,23 @@ impl Watch {
         self.next_sweep = Instant::now() + SWEEP.max(begin.elapsed() * PART_OF_A_PROCESSOR);
     }
 
+    /// Grants the requests of the programs in the kernel. One search of the command's descriptors serves all requests.
     fn carry_out(&mut self, cgroup: Option<&Cgroup>) -> Result<()> {
-        let (places, mut processes) = (&mut self.places, None);
-        let refused = self.tuner.grant(|cookie| {
-            let processes =
-                processes.get_or_insert_with(|| cgroup.map(Cgroup::processes).unwrap_or_default());
-            let (place, socket) = reach::socket(cookie, processes, places.get(&cookie).copied())?;
-            places.insert(cookie, place);
-            Some(socket)
+        let begin = Instant::now();
+        let (owners, mut is_fresh) = (&mut self.owners, false);
+        let refused = self.tuner.grant(|cookie, inode| {
+            let find = |owners: &Owners| match inode {
+                Some(inode) => owners.socket(inode, cookie),
+                None => owners.search(cookie),
+            };
+            find(owners).or_else(|| {
+                if !std::mem::replace(&mut is_fresh, true) {
+                    *owners = Owners::of(cgroup.map(Cgroup::processes).unwrap_or_default());
+                }
+                find(owners)
+            })
         })?;
+        self.next_grant = after(begin, COLLECT);
         for error in refused {
             self.note(format!("buffers stay within the host's maxima: {error}"));
         }
@@ -170,9 +198,6 @@ impl Watch {
                 self.note(format!("cannot change what a sender fills at once: {error}"));
             }
         }
-        flows.iter().filter(|flow| flow.closed).for_each(|flow| {
-            self.places.remove(&flow.cookie);
-        });
         Ok(())
     }
 
@@ -247,6 +272,11 @@ fn no_room(records: usize, most: u32) -> Option<String> {
     })
 }
 
+/// Returns when work that began at `begin`, and ends now, may be done again; at most `longest` after its begin.
+fn after(begin: Instant, longest: Duration) -> Instant {
+    begin + (begin.elapsed() * PART_OF_WORK).min(longest)
+}
+
 /// Waits for requests or for the end of the command, at most `wait`; returns whether there are requests.
 fn wait_for(requests: Option<BorrowedFd<'_>>, end: BorrowedFd<'_>, wait: Duration) -> Result<bool> {
     // poll() counts in milliseconds, which is too coarse for the packet trains that the engine in user space times.
@@ -263,6 +293,16 @@ fn wait_for(requests: Option<BorrowedFd<'_>>, end: BorrowedFd<'_>, wait: Duratio
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn work_that_takes_long_is_done_more_rarely_up_to_a_bound() {
+        let ago = |millis| Instant::now().checked_sub(Duration::from_millis(millis)).unwrap();
+        let short = ago(20);
+        let next = after(short, COLLECT).duration_since(short);
+        assert!(next >= Duration::from_millis(200) && next <= COLLECT, "{next:?}");
+        let long = ago(2_000);
+        assert_eq!(after(long, COLLECT), long + COLLECT);
+    }
 
     #[test]
     fn a_report_says_that_there_was_no_room_for_more_connections() {

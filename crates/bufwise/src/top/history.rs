@@ -93,7 +93,7 @@ impl<S: for<'a> From<&'a ConnectionView>> Histories<S> {
 
 impl From<&ConnectionView> for Sample {
     fn from(one: &ConnectionView) -> Self {
-        let rtt = one.srtt_s.map(|seconds| (seconds * 1e6) as u32);
+        let rtt = one.srtt_s.map(|seconds| (seconds * 1e6).round() as u32);
         Self { rate: one.goodput_bps, rtt }
     }
 }
@@ -130,5 +130,13 @@ mod tests {
         histories.add(&[connection_view()], Micros::from_secs(20));
         assert_eq!(rates(&histories, 1).len(), 3);
         assert_eq!(histories.of(1, |sample| sample.rtt.map(u64::from))[0], Some(50_000));
+    }
+
+    #[test]
+    fn a_round_trip_has_the_microseconds_that_the_kernel_told() {
+        for micros in [1_u32, 249, 1_001, 50_000] {
+            let srtt_s = Some(Micros(micros.into()).as_secs_f64());
+            assert_eq!(Sample::from(&ConnectionView { srtt_s, ..connection_view() }).rtt, Some(micros));
+        }
     }
 }

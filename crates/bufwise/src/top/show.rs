@@ -34,7 +34,7 @@ pub(super) fn run(state: &mut State, options: LsArgs, pace: Pace) -> Outcome {
     let meter = Meter::default();
     meter.set();
     let sights = news::sights(source, Duration::from_micros(interval.0), pace, meter.clone())?;
-    let mut inputs = Inputs { signals, sights, explanation: None, asked };
+    let mut inputs = Inputs { signals, sights, explanation: None, watched: None, asked };
     let paint = Paint::of_stdout();
     let mut screen = Screen::open()?;
     loop {
@@ -56,6 +56,9 @@ struct Inputs {
     sights: News<Result<Sight>>,
     /// The connection being watched, by its cookie, with the text on it.
     explanation: Option<News<(u64, String)>>,
+    /// The connection of which a watch has begun since the last sample. A watch samples all connections often, so one that
+    /// has a text is watched again once per sample at most.
+    watched: Option<u64>,
     /// The daemon to ask, if any.
     asked: AskedDaemon,
 }
@@ -65,7 +68,9 @@ impl Inputs {
     fn wait(&mut self, state: &mut State) -> Result<Then> {
         if self.explanation.is_none()
             && let Some(opened) = state.opened().filter(|opened| !opened.is_gone)
+            && (opened.explanation.is_none() || self.watched != Some(opened.view.cookie))
         {
+            self.watched = Some(opened.view.cookie);
             self.explanation = Some(news::explanation(&opened.view, state.home.clone(), self.asked.clone())?);
         }
         let is_gone = self.sleep()?;
@@ -73,6 +78,7 @@ impl Inputs {
             return Ok(Then::Leave);
         }
         while let Some(sight) = self.sights.next()? {
+            self.watched = None;
             match sight {
                 Ok(sight) => state.observe(sight),
                 Err(error) => state.fail(bufwise_host::in_words(error.as_ref())),

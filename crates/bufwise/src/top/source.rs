@@ -82,7 +82,7 @@ impl Source {
             self.known = self.asked.known(&mut listing)?;
             self.next_question = start + rest(processor_time().since(before), ASKING);
         }
-        Ok(match &self.known {
+        Ok(match &mut self.known {
             Some(known) => known.add_to(listing),
             None => listing,
         })

@@ -20,8 +20,8 @@ pub(crate) struct Options {
     /// Policy that sizes the buffers: kernel, drs, drs-ftp, sobas, sobas:published, fit or fixed:SIZE
     ///
     /// kernel changes nothing and only measures. drs lets the window follow what arrives in a round trip; drs-ftp is drsFTP as
-    /// published. sobas lets the window grow to what the path carries, and no further; sobas:published is the rule exactly as its
-    /// paper has it, for comparisons. fit uses the whole rate of the path and fills no queue, with any server: get bounds the
+    /// published. sobas lets the window grow to what the path carries, and no further; sobas:published is the rule as its paper
+    /// has it, for comparisons. fit uses the whole rate of the path and fills no queue, with any server: get bounds the
     /// window, and put bounds the rate. It acts only on paths with a round trip of 2 ms or more, and for put only on CUBIC and
     /// Reno. fixed:SIZE sets one size.
     #[arg(long, value_name = "POLICY", default_value = "kernel", value_parser = policy)]

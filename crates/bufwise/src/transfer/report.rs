@@ -213,10 +213,9 @@ impl FileReport {
                 sent: measured.sent,
                 answered: measured.answered,
             }),
-            checksum: outcome.checksum.map(|checked| Sum {
-                algorithm: checked.digest.kind().name(),
-                digest: checked.digest.to_string(),
-            }),
+            checksum: outcome
+                .checksum
+                .map(|digest| Sum { algorithm: digest.kind().name(), digest: digest.to_string() }),
             error: moved.as_ref().err().map(ToString::to_string),
         }
     }

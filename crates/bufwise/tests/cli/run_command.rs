@@ -211,6 +211,34 @@ fn a_key_that_interrupts_reaches_a_command_that_has_left_the_terminal() {
 }
 
 #[test]
+fn the_signal_by_which_service_managers_end_httpd_reaches_the_command() {
+    let mut child = command(&["run", "--engine", "user", "--", "sh", "-c", &ends_after("WINCH")])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut said = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut said).unwrap();
+    kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGWINCH).unwrap();
+    assert_eq!((said.as_str(), status_of(&mut child)), ("up\n", Some(9)));
+}
+
+#[test]
+fn a_signal_ends_bufwise_while_its_report_waits_for_a_reader() {
+    let directory = tempfile::tempdir().unwrap();
+    let fifo = directory.path().join("fifo");
+    mkfifo(&fifo, Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
+    let mut command = command(&["run", "--engine", "user", "--json"]);
+    command.arg(&fifo).args(["--", "true"]).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut said = String::new();
+    BufReader::new(child.stderr.take().unwrap()).read_line(&mut said).unwrap();
+    kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGTERM).unwrap();
+    eventually("it ends", || child.try_wait().unwrap().is_some());
+    assert_eq!((said.starts_with("bufwise: policy"), child.wait().unwrap().signal()), (true, Some(15)));
+}
+
+#[test]
 fn what_a_service_manager_hands_to_bufwise_by_its_number_is_the_commands() {
     let said = |variables: &str, words: &str| {
         let script = format!("export {variables}; exec {PROGRAM} run --engine user -- {words}");
@@ -237,6 +265,17 @@ fn a_report_that_cannot_be_written_hides_neither_the_commands_failure_nor_the_te
         assert!(said.contains("bufwise: engine: in user space"), "{said}");
         assert!(said.lines().last().unwrap().starts_with("bufwise: cannot write /dev/full: "), "{said}");
     }
+}
+
+#[test]
+fn a_report_beyond_the_largest_size_of_a_file_does_not_hide_the_commands_status() {
+    let directory = tempfile::tempdir().unwrap();
+    let script = format!("ulimit -f 0; exec {PROGRAM} run --engine user --json report -- sh -c 'exit 7'");
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &script]).current_dir(directory.path()).stdin(Stdio::null());
+    let output = shell.output().unwrap();
+    assert_eq!(output.status.code(), Some(7), "{output:?}");
+    assert!(text(&output.stderr).contains("bufwise: cannot write report: "), "{output:?}");
 }
 
 #[test]

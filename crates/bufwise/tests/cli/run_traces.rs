@@ -1,6 +1,7 @@
 //! Traces of `bufwise run` in other places: groups that the command makes below its own, and network namespaces.
 
 use std::fs;
+use std::io::{Read, Write};
 use std::process::{Command, Output, Stdio};
 
 use nix::sys::signal::{Signal, kill};
@@ -51,6 +52,24 @@ fn root_beside_a_group_of_threads_the_command_runs_with_the_engine_in_user_space
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(report["engine"], "user", "{report}");
     assert!(report["engine_reason"].as_str().unwrap().contains("cannot make a cgroup"), "{report}");
+    assert_eq!(groups(), [""; 0]);
+}
+
+#[test]
+fn root_the_command_runs_where_its_cgroup_namespace_does_not_show_its_cgroup() {
+    let Some(_alone) = root() else { return };
+    let groups_of_it = [TestGroup::new(), TestGroup::new()];
+    let [shown, hidden] = groups_of_it.each_ref().map(|group| group.directory().join("cgroup.procs"));
+    let script = "echo $$ >\"$0\"; exec unshare --cgroup sh -c 'echo up; read moved; exec \"$@\"' \"$@\"";
+    let mut run = Command::new("sh");
+    run.args(["-c", script]).arg(shown).args(["sh", PROGRAM, "run", "--", "sh", "-c", "exit 7"]);
+    run.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = run.spawn().unwrap();
+    child.stdout.as_mut().unwrap().read_exact(&mut [0; 3]).unwrap();
+    fs::write(hidden, child.id().to_string()).unwrap();
+    child.stdin.take().unwrap().write_all(b"\n").unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(7), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(groups(), [""; 0]);
 }
 

@@ -25,6 +25,8 @@ use crate::wire::{Command, MAX_REPLY, Reply, ReplyReader, WireError};
 
 /// Longest sleep: within it a cancellation is noticed.
 const CANCEL_POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// How long a farewell may take.
+const QUIT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Bytes read at once.
 const CHUNK: usize = 4_096;
 /// Bytes that may come before a reply is whole: the longest one, each of its bytes doubled by telnet.
@@ -103,10 +105,10 @@ impl Control {
         std::mem::replace(&mut self.timeout, timeout)
     }
 
-    /// Begins the clean-up: from now on only `timeout` ends a wait.
-    pub(super) fn clean_up(&mut self, timeout: Duration) {
+    /// Begins the clean-up: from now on only [`QUIT_TIMEOUT`] ends a wait.
+    pub(super) fn clean_up(&mut self) {
         self.cleaning = true;
-        self.timeout = timeout;
+        self.timeout = QUIT_TIMEOUT;
     }
 
     /// Switches to TLS. Bytes that came in clear text before are dropped: an attacker may have sent them.

@@ -1,10 +1,10 @@
 //! The result of moving one file.
 
 use bufwise_mover::Report;
+use bufwise_mover::hash::Digest;
 use bufwise_mover::probe::Measured;
 
 use super::conduct::Notes;
-use super::verify::Checked;
 
 /// A file that was moved, or did not need to be.
 #[derive(Clone, Copy, Debug, Default)]
@@ -17,8 +17,8 @@ pub struct Outcome {
     pub report: Option<Report>,
     /// Requests and notices about buffers.
     pub notes: Notes,
-    /// The checksum, if it was compared.
-    pub checksum: Option<Checked>,
+    /// The checksum that both ends agree on, if it was compared.
+    pub checksum: Option<Digest>,
     /// The probes' measurements.
     pub measured: Option<Measured>,
 }

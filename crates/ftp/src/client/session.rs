@@ -26,9 +26,6 @@ use crate::wire::address::{parse_epsv, parse_pasv};
 use crate::wire::dialect::ProbeOffer;
 use crate::wire::{AuthKind, Command, EpsvArgument, Features, Opts, Protection, Reply, Secret, TransferType};
 
-/// How long a farewell may take.
-const QUIT_TIMEOUT: Duration = Duration::from_secs(1);
-
 /// A session, logged in, in binary mode.
 #[derive(Debug)]
 pub struct ClientSession {
@@ -276,7 +273,7 @@ impl ClientSession {
 
     /// Sends QUIT; errors no longer matter.
     pub fn close(mut self) {
-        self.control.clean_up(QUIT_TIMEOUT);
+        self.control.clean_up();
         if !self.spent {
             let _gone = self.control.ask(&Command::Quit);
         }
@@ -284,7 +281,7 @@ impl ClientSession {
 
     /// Ends a session in the middle of a transfer, so that the server can stop at once.
     pub fn abort(mut self) {
-        self.control.clean_up(QUIT_TIMEOUT);
+        self.control.clean_up();
         let told = self.control.send(&Command::Abor).and_then(|()| self.control.send(&Command::Quit));
         if told.is_ok() {
             let _gone = self.control.answer("ABOR");

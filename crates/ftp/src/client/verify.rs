@@ -28,14 +28,7 @@ const NOT_RESUMED: u16 = 522;
 /// How long a server may take for a sum: a terabyte at a gigabyte per second.
 const CHECKSUM_TIMEOUT: Duration = Duration::from_secs(1_000);
 
-/// A checksum that both ends agree on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Checked {
-    /// The sum.
-    pub digest: Digest,
-}
-
-/// Compares the server's checksum of `remote` with that of `file`.
+/// Compares the server's checksum of `remote` with that of `file`; returns it if they agree.
 ///
 /// # Errors
 /// [`ClientError::NoChecksum`] where the server has none, [`ClientError::Checksum`] where the sums differ.
@@ -43,7 +36,7 @@ pub(super) fn compare(
     session: &mut ClientSession,
     remote: &Path,
     file: &File,
-) -> Result<Checked, ClientError> {
+) -> Result<Digest, ClientError> {
     let theirs = ask(session, remote)?;
     let local = PathBuf::from("the local file");
     let ours =
@@ -59,7 +52,7 @@ pub(super) fn compare_sum(
     session: &mut ClientSession,
     remote: &Path,
     ours: Digest,
-) -> Result<Checked, ClientError> {
+) -> Result<Digest, ClientError> {
     let theirs = ask(session, remote)?;
     agreed(ours, theirs)
 }
@@ -72,9 +65,9 @@ pub(super) fn kind(session: &ClientSession) -> Result<HashKind, ClientError> {
     Question::best(&session.server().features).map(|question| question.kind).ok_or(ClientError::NoChecksum)
 }
 
-fn agreed(ours: Digest, theirs: Digest) -> Result<Checked, ClientError> {
+fn agreed(ours: Digest, theirs: Digest) -> Result<Digest, ClientError> {
     if ours == theirs {
-        return Ok(Checked { digest: ours });
+        return Ok(ours);
     }
     Err(ClientError::Checksum {
         algorithm: ours.kind().name().to_owned(),

@@ -79,23 +79,11 @@ impl Features {
         self.listed.iter().filter(of_name).map(|(_, parameters)| parameters.as_str())
     }
 
-    /// Transfers can be resumed by REST (RFC 3659 section 5).
-    #[must_use]
-    pub fn rest_stream(&self) -> bool {
-        self.all("REST").any(|parameters| parameters.eq_ignore_ascii_case("STREAM"))
-    }
-
     /// Returns the facts that MLST and MLSD can give and bufwise reads; `None` if there is no MLST.
     #[must_use]
     pub fn mlst_facts(&self) -> Option<Facts> {
         // An asterisk says that a fact is on.
         self.parameters("MLST").map(|facts| Facts::decode(facts.replace('*', "").as_bytes()))
-    }
-
-    /// Whether names are UTF-8 (RFC 2640).
-    #[must_use]
-    pub fn utf8(&self) -> bool {
-        self.has("UTF8")
     }
 
     /// Whether `AUTH TLS` can be sent (RFC 4217 section 6; some servers list several in one line).

@@ -1,13 +1,13 @@
 //! TLS that is refused, manipulated, or ended too soon.
 
-use std::io::{Read, Write};
+use std::io::Read;
 
 use bufwise_ftp::client::{ClientError, Security, Worker};
 use bufwise_mover::Cancel;
 use bufwise_mover::stream::Stream;
 use bufwise_mover::tls::{ClientTls, ServerTls, Trust};
 
-use crate::support::{Client, Going, Scripted, TEST_TIMEOUT, Talk, patiently, pattern};
+use crate::support::{Client, Going, Scripted, TEST_TIMEOUT, Talk, patiently, pattern, write_all};
 
 fn certificate() -> (ServerTls, Security) {
     let server = ServerTls::self_signed(&["localhost".to_owned()]).unwrap();
@@ -119,12 +119,4 @@ fn encrypted(talk: &mut Talk, tls: &ServerTls, most: usize, told: bool) -> Going
     }
     drop(data);
     talk.say("226 all of it, believe me")
-}
-
-fn write_all(stream: &mut Stream, mut bytes: &[u8]) -> std::io::Result<()> {
-    while !bytes.is_empty() {
-        let len = patiently(|| stream.write(bytes))?;
-        bytes = &bytes[len..];
-    }
-    patiently(|| stream.flush())
 }

@@ -8,4 +8,7 @@ mod encryption;
 mod names;
 mod replies;
 mod sequences;
+#[path = "../server/support.rs"]
+#[expect(dead_code, reason = "few tests here have our server; the server's own tests need more")]
+mod served;
 mod support;

@@ -2,40 +2,12 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::thread;
 use std::time::Duration;
 
-use bufwise_ftp::server::{Config, Rights, Server, Stop, Users};
 use bufwise_ftp::wire::ReplyReader;
 use proptest::prelude::*;
 
-use crate::support::TEST_TIMEOUT;
-
-struct Served {
-    directory: tempfile::TempDir,
-    address: std::net::SocketAddr,
-    stop: Stop,
-}
-
-impl Served {
-    fn new() -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let mut config = Config::new("127.0.0.1:0".parse().unwrap(), directory.path());
-        config.users = Users::anonymous(Rights::Write);
-        // No client will come to the data ports.
-        config.times.connect = Duration::from_millis(1);
-        let server = Server::bind(config, Box::new(|_| ())).unwrap();
-        let (address, stop) = (server.address(), server.stop());
-        thread::spawn(move || server.run());
-        Self { directory, address, stop }
-    }
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        self.stop.stop();
-    }
-}
+use crate::served::{Served, TEST_TIMEOUT, serve};
 
 /// The codes of the final replies to these lines, up to the end of the connection.
 fn codes(served: &Served, lines: &[Vec<u8>]) -> Vec<u16> {
@@ -134,8 +106,9 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
     fn each_command_has_one_final_reply_and_the_session_ends_in_step(lines in prop::collection::vec(line(), 0..28)) {
-        let served = Served::new();
-        std::fs::write(served.directory.path().join("f"), b"some bytes").unwrap();
+        // No client will come to the data ports.
+        let served = serve(|config| config.times.connect = Duration::from_millis(1));
+        served.put("f", b"some bytes");
         let mut all = vec![b"USER anonymous".to_vec(), b"PASS x".to_vec()];
         all.extend(lines);
         all.push(b"QUIT".to_vec());

@@ -1,8 +1,5 @@
 //! A scripted server, and our client of it.
 
-#[path = "../../../mover/src/pattern.rs"]
-mod pattern;
-
 use std::fs;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -17,10 +14,8 @@ use bufwise_ftp::client::{
 use bufwise_mover::Cancel;
 use bufwise_mover::stream::Stream;
 
-pub(crate) use pattern::pattern;
+pub(crate) use crate::served::{TEST_TIMEOUT, patiently, pattern, write_all};
 
-/// Longest wait of the server for anything.
-pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 /// The client's timeout where a test waits for its end.
 pub(crate) const SHORT: Duration = Duration::from_millis(300);
 /// Time within which a client with that timeout must have given up: some of its waits, on a busy machine.
@@ -46,19 +41,6 @@ pub(crate) type Going = io::Result<bool>;
 /// Called with an empty line for the greeting, then with each line.
 type Script = dyn Fn(&mut Talk, &str) -> Going + Send + Sync;
 
-/// The result of a call, tried again while its socket is not ready.
-pub(crate) fn patiently<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
-    let start = Instant::now();
-    loop {
-        match call() {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock && start.elapsed() < TEST_TIMEOUT => {
-                thread::sleep(Duration::from_micros(200));
-            }
-            other => return other,
-        }
-    }
-}
-
 impl Talk {
     fn on(tcp: TcpStream, content: Arc<Vec<u8>>) -> Self {
         tcp.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
@@ -81,12 +63,7 @@ impl Talk {
     /// Sends bytes as they are, as far as the budget goes.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> Going {
         let most = self.budget.unwrap_or(usize::MAX).min(bytes.len());
-        let mut rest = &bytes[..most];
-        while !rest.is_empty() {
-            let len = patiently(|| self.control.write(rest))?;
-            rest = &rest[len..];
-        }
-        patiently(|| self.control.flush())?;
+        write_all(&mut self.control, &bytes[..most])?;
         self.budget = self.budget.map(|budget| budget - most);
         Ok(self.budget != Some(0))
     }
@@ -254,10 +231,15 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) fn of(server: &Scripted) -> Self {
+        Self::at(server.address.port())
+    }
+
+    /// Our client of any server at this port of 127.0.0.1.
+    pub(crate) fn at(port: u16) -> Self {
         let access = Access {
             scheme: Scheme::Ftp,
             host: IpAddr::from(Ipv4Addr::LOCALHOST).to_string(),
-            port: server.address.port(),
+            port,
             login: Login::anonymous(),
             security: Security::Plain,
             timeout: Duration::from_secs(10),

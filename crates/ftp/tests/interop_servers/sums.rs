@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::path::Path;
 
 use bufwise_ftp::client::{ClientError, Folder, Security, Settings, Worker};
-use bufwise_mover::hash::HashKind;
+use bufwise_mover::hash::{Digest, HashKind};
 
 use crate::exercise::{access, content};
 use crate::servers::Server;
@@ -32,5 +32,5 @@ fn there_and_back(server: &Server, worker: &mut Worker, name: &str) -> Result<Op
     let got = worker.get(&remote, &target, |_| ())?;
     assert!(fs::read(files.path().join("got")).unwrap() == content());
     assert_eq!(put.checksum, got.checksum);
-    Ok(got.checksum.map(|checked| checked.digest.kind()))
+    Ok(got.checksum.map(Digest::kind))
 }

@@ -1,6 +1,5 @@
 //! Buffers that clients request: before a transfer as in GridFTP, during one as in drsFTP, always within bounds.
 
-use std::io::Read;
 use std::net::UdpSocket;
 use std::time::Duration;
 
@@ -12,17 +11,6 @@ use bufwise_units::Bytes;
 use crate::support::{eventually, pattern, serve};
 
 const MUCH: usize = 32 << 20;
-
-fn read_all(data: &mut impl Read) -> usize {
-    let mut buffer = vec![0; 1 << 20];
-    let mut sum = 0;
-    loop {
-        match data.read(&mut buffer).unwrap() {
-            0 => return sum,
-            len => sum += len,
-        }
-    }
-}
 
 /// The size in `126 Buffer Size (n)`.
 fn size(reply: &str) -> u64 {
@@ -74,7 +62,7 @@ fn without_the_option_there_is_no_126_and_a_request_waits() {
     client.ask("RETR file", 150);
     client.say("SBUF 300000");
     client.ask("NOOP", 200);
-    assert_eq!(read_all(&mut data), MUCH);
+    assert_eq!(std::io::copy(&mut data, &mut std::io::sink()).unwrap(), MUCH as u64);
     client.expect(226);
     client.expect(200);
     client.deliver("STOR new", &pattern(1 << 20), 226);
@@ -103,7 +91,7 @@ fn during_a_transfer_a_request_is_answered_by_126_alone() {
     std::thread::sleep(Duration::from_millis(30));
     assert_eq!(size(&client.ask("SBUF 18446744073709551615", 126)), 500_000, "the cap");
     client.ask("SBUF nonsense", 501);
-    assert_eq!(read_all(&mut data), MUCH);
+    assert_eq!(std::io::copy(&mut data, &mut std::io::sink()).unwrap(), MUCH as u64);
     client.expect(226);
     client.ask("NOOP", 200);
     assert_eq!(served.transfers()[0].buffer_request, Some(Bytes(500_000)));

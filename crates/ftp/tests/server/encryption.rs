@@ -9,7 +9,7 @@ use bufwise_mover::Cancel;
 use bufwise_mover::stream::Stream;
 use bufwise_mover::tls::{ClientTls, ServerTls, Trust};
 
-use crate::support::{Client, Served, TEST_TIMEOUT, eventually, pattern, serve};
+use crate::support::{Client, Served, TEST_TIMEOUT, eventually, patiently, pattern, serve, write_all};
 
 struct Encrypted {
     served: Served,
@@ -35,19 +35,6 @@ struct Private {
     stream: Stream,
     tls: ClientTls,
     unread: Vec<u8>,
-}
-
-/// The result of a call, tried again while its socket is not ready.
-fn patiently<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
-    let start = Instant::now();
-    loop {
-        match call() {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock && start.elapsed() < TEST_TIMEOUT => {
-                std::thread::sleep(Duration::from_micros(200));
-            }
-            other => return other,
-        }
-    }
 }
 
 impl Private {
@@ -77,7 +64,7 @@ impl Private {
     fn stores_all(&mut self) {
         let tls = self.tls.clone();
         let mut data = self.data("STOR file", &tls);
-        write_all(&mut data, b"all of it");
+        write_all(&mut data, b"all of it").unwrap();
         patiently(|| data.end_writing()).unwrap();
         self.expect(226);
     }
@@ -145,14 +132,6 @@ fn read_all(stream: &mut Stream) -> io::Result<Vec<u8>> {
     }
 }
 
-fn write_all(stream: &mut Stream, mut bytes: &[u8]) {
-    while !bytes.is_empty() {
-        let len = patiently(|| stream.write(bytes)).unwrap();
-        bytes = &bytes[len..];
-    }
-    patiently(|| stream.flush()).unwrap();
-}
-
 #[test]
 fn both_channels_are_encrypted_on_request() {
     let there = encrypted(false, true);
@@ -167,7 +146,7 @@ fn both_channels_are_encrypted_on_request() {
     assert!(read_all(&mut data).unwrap() == bytes);
     client.expect(226);
     let mut data = client.data("STOR new", &tls);
-    write_all(&mut data, &bytes);
+    write_all(&mut data, &bytes).unwrap();
     patiently(|| data.end_writing()).unwrap();
     client.expect(226);
     assert!(std::fs::read(there.served.path("new")).unwrap() == bytes);
@@ -198,7 +177,7 @@ fn an_upload_that_is_cut_is_not_whole_over_tls_either() {
     let mut client = Private::login(&there).protecting_data();
     let tls = client.tls.clone();
     let mut data = client.data("STOR file", &tls);
-    write_all(&mut data, b"some of it");
+    write_all(&mut data, b"some of it").unwrap();
     // An attacker on the path can end a TCP connection, but not say so within TLS.
     data.tcp().shutdown(std::net::Shutdown::Write).unwrap();
     client.expect(426);

@@ -4,7 +4,7 @@
 mod pattern;
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -12,6 +12,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use bufwise_ftp::server::{AdmissionHandle, Config, Event, Rights, Server, Stop, Transfer, Users};
+use bufwise_mover::stream::Stream;
 use socket2::{Domain, Socket, Type};
 
 pub(crate) use pattern::pattern;
@@ -239,6 +240,28 @@ impl Client {
         // The kernel may know of the end already.
         let _gone = self.stream().shutdown(Shutdown::Both);
     }
+}
+
+/// The result of a call, tried again while its socket is not ready.
+pub(crate) fn patiently<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    let start = Instant::now();
+    loop {
+        match call() {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && start.elapsed() < TEST_TIMEOUT => {
+                thread::sleep(Duration::from_micros(200));
+            }
+            other => return other,
+        }
+    }
+}
+
+/// Writes all of these bytes, also while the socket is not ready.
+pub(crate) fn write_all(stream: &mut Stream, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        let len = patiently(|| stream.write(bytes))?;
+        bytes = &bytes[len..];
+    }
+    patiently(|| stream.flush())
 }
 
 /// Waits until `condition` holds.

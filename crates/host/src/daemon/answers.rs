@@ -71,8 +71,9 @@ pub(super) type Listed = (Micros, Vec<Connection>);
 /// Lists all connected sockets of a namespace; `None` if they cannot be listed, as for lack of memory: the answer then
 /// lacks that namespace.
 pub(super) fn listed((_, diag): &Watched) -> Option<Listed> {
+    let mut diag = diag.lock().unwrap_or_else(PoisonError::into_inner);
     let at = now();
-    Some((at, diag.lock().unwrap_or_else(PoisonError::into_inner).tcp(States::CONNECTED).ok()?))
+    Some((at, diag.tcp(States::CONNECTED).ok()?))
 }
 
 fn status(

@@ -157,8 +157,10 @@ fn shortage(terms: &Terms, writers: &[&FlowState]) -> Option<String> {
 /// Calls `show` for each connection of a namespace, with the time of the sample. A namespace that cannot be listed is
 /// skipped.
 fn with_each((_, diag): &Watched, mut show: impl FnMut(&Connection, Micros)) {
+    let mut diag = diag.lock().unwrap_or_else(PoisonError::into_inner);
     let at = now();
-    let listed = diag.lock().unwrap_or_else(PoisonError::into_inner).tcp(States::CONNECTED);
+    let listed = diag.tcp(States::CONNECTED);
+    drop(diag);
     listed.iter().flatten().for_each(|connection| show(connection, at));
 }
 

@@ -194,8 +194,8 @@ impl Scribe {
 
 /// Returns the connections of a namespace; `None` if they cannot be listed, which leaves a gap in the history.
 fn listed((netns, diag): &Watched) -> Option<Place> {
-    let at = now();
     let mut diag = diag.lock().unwrap_or_else(PoisonError::into_inner);
+    let at = now();
     let connections = diag.tcp(States::CONNECTED).ok()?;
     Some(Place { netns: netns.clone(), at, connections })
 }

@@ -126,7 +126,9 @@ impl Shell {
     /// Carries out an action; returns the resulting event, if any, or breaks at the daemon's end.
     fn perform(&mut self, action: Action, orders: &Orders) -> ControlFlow<Result<()>, Option<Event>> {
         let event = match action {
-            Action::ClearLeftovers => Some(leftovers::clear().map_or_else(Event::Failed, Event::Cleared)),
+            Action::ClearLeftovers => {
+                Some(leftovers::clear_before_daemon().map_or_else(Event::Failed, Event::Cleared))
+            }
             Action::ReadConfiguration => Some(Event::Configured(orders.task().map(Box::new))),
             Action::Discover(task) => {
                 let began = now();

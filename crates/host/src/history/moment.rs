@@ -14,7 +14,7 @@ use crate::address::Prefix;
 use crate::judge::{Direction, Queue, cause};
 use crate::processes::Process;
 use crate::tcp_memory::TcpMemory;
-use crate::view::{ConnectionView, Seen, Sized};
+use crate::view::{ConnectionView, Seen, Sized, retransmitted};
 
 /// The connections of one network namespace.
 #[derive(Debug)]
@@ -149,7 +149,7 @@ impl Scene<'_> {
         Figures {
             send_bps,
             receive_bps,
-            retransmitted: now.info.total_retrans.saturating_sub(previous.info.total_retrans).into(),
+            retransmitted: retransmitted(&now.info).saturating_sub(retransmitted(&previous.info)),
             round_trip: round_trip
                 .zip(connection.info.min_rtt())
                 .filter(|_| has_moved)
@@ -269,7 +269,8 @@ mod tests {
         let before = vec![connection(1, "198.18.5.2:443", 1_000_000), connection(2, "[fd00:b::2]:80", 50)];
         let mut busy = connection(1, "198.18.5.2:443", 11_000_000);
         // Busy all the time, of which 6 s without a window to send into.
-        busy.info = TcpInfo { busy_time: 10_000_000, rwnd_limited: 6_000_000, total_retrans: 5, ..busy.info };
+        busy.info = TcpInfo { busy_time: 10_000_000, rwnd_limited: 6_000_000, ..busy.info };
+        (busy.info.total_retrans, busy.info.bytes_retrans) = (5, 5_000);
         let quiet = connection(2, "[fd00:b::2]:80", 50);
         let moment = moment(before, vec![busy, quiet], Vec::new()).unwrap();
         assert_eq!((moment.time_s, moment.interval_s, moment.connections.len()), (1_000, 10.0, 1));

@@ -11,7 +11,7 @@ pub(super) const NOTABLE: f64 = 0.2;
 /// The program itself counts as the limit from this share of the time on.
 pub(super) const MOSTLY: f64 = 0.5;
 /// A path that loses more than this share of the segments counts as faulty.
-pub(super) const LOSSY: f64 = 0.005;
+const LOSSY: f64 = 0.005;
 
 /// The owner of a buffer's size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,9 +155,8 @@ impl Case {
     }
 
     fn path_advice(&self) -> String {
-        let loss = self.loss();
         let queue = self.queue_s.map(|queue| queue * 1e3);
-        let lost = (loss > LOSSY).then_some(loss * 100.0);
+        let lost = self.lost().map(|loss| loss * 100.0);
         if let (Some(queue), Roof::ForeignQueue) = (queue, self.roof) {
             format!(
                 "A queue of {queue:.0} ms stands in the path that is not its own: a lower rate did not shorten it."
@@ -193,6 +192,12 @@ impl Case {
             (Direction::Send, true) => "a receiver with --policy fit",
             _ => "--policy fit at this end",
         }
+    }
+
+    /// Returns the share of the data's segments that the path loses, if it is large. A receiver sends only some requests,
+    /// whose repetitions do not tell it.
+    pub(super) fn lost(&self) -> Option<f64> {
+        Some(self.loss()).filter(|loss| self.direction == Direction::Send && *loss > LOSSY)
     }
 
     /// Returns the share of the segments that were retransmitted, 0 to 1.

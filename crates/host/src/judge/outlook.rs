@@ -7,9 +7,10 @@
 //! it works with CUBIC and Reno. It leaves round trips below 2 ms to the kernel. Buffers that are too small are sized
 //! as by `auto`.
 
+use bufwise_units::Bytes;
 use serde::Serialize;
 
-use super::advice::{BufferOwner, Case, LOSSY, MOSTLY, NOTABLE, Roof};
+use super::advice::{BufferOwner, Case, MOSTLY, NOTABLE, Roof};
 use super::{Direction, Limited};
 
 /// Fit leaves shorter round trips alone; seconds.
@@ -158,8 +159,8 @@ impl Case {
             return Outlook::new(Effect::AtWork, Effect::Nothing, sentence);
         }
         let bytes = (queue * self.goodput_bps as f64 / 8.0) as u64;
-        let less = format!("{:.0} ms of delay and {:.2} MB in the queue", queue * 1e3, bytes as f64 / 1e6);
-        let drops = if self.loss() > LOSSY { ", and the drops" } else { "" };
+        let less = format!("{:.0} ms of delay and {} in the queue", queue * 1e3, Bytes(bytes).readable());
+        let drops = if self.lost().is_some() { ", and the drops" } else { "" };
         let whose = "if the connection fills the queue itself";
         let (here, sentence) = match (self.direction, self.paces_itself) {
             (Direction::Send, true) => (
@@ -194,7 +195,7 @@ impl Case {
         if self.roof == Roof::Bound {
             return Outlook::nothing("No, at neither end: its rate is held to a bound (SO_MAX_PACING_RATE).");
         }
-        if self.direction == Direction::Receive || self.loss() <= LOSSY {
+        if self.lost().is_none() {
             return Outlook::nothing("No, at neither end: the path is the limit, and no queue stands.");
         }
         let here = if self.paces_itself { Effect::Nothing } else { Effect::Drops };
@@ -253,7 +254,7 @@ mod tests {
             (receives, (Buffer, Nothing), "as would auto"),
             (Case { receive: BufferOwner::Application, ..receives }, (Buffer, Nothing), "--override"),
             (Case { receive: BufferOwner::Sobas, has_fit: true, ..receives }, (AtWork, Nothing), "at work"),
-            (queue, (Queue, Queue), "47 ms of delay and 0.47 MB in the queue less, at the same rate"),
+            (queue, (Queue, Queue), "47 ms of delay and 470.0 KB in the queue less, at the same rate"),
             (Case { retransmits: 20, ..queue }, (Queue, Queue), "and the drops"),
             (Case { paces_itself: true, ..queue }, (Nothing, Queue), "paces by itself"),
             (Case { roof: Roof::ForeignQueue, ..queue }, (Nothing, Nothing), "others fill it"),

@@ -124,6 +124,7 @@ fn advice_names_what_can_be_done() {
         (Case { queue_s: Some(0.1), ..window }, "queue of 100 ms"),
         (Case { queue_s: Some(0.1), paces_itself: true, ..path }, "a receiver with --policy fit"),
         (Case { direction: Direction::Receive, queue_s: Some(0.047), ..arrives }, "queue of 47 ms"),
+        (Case { direction: Direction::Receive, retransmits: 20, ..arrives }, "large enough"),
         (case(Limited { reader: 0.9, ..Limited::default() }), "program at the other end"),
         (receives_slowly, "program here"),
         (Case { roof: Roof::Bound, ..path }, "held to a bound"),

@@ -202,7 +202,7 @@ fn devices(chosen: Option<u64>, asked: &Asked) -> Option<Wanted> {
     }
 }
 
-/// Returns half of the memory that TCP may hold below the kernel's pressure mark (Semke 1998, section 2.2.2: half of
+/// Returns half of the memory that TCP may hold below the kernel's pressure mark (Semke 1998, section 2.2: half of
 /// all network memory).
 fn half_of_tcps_memory() -> Result<Bytes> {
     let field = |path, place| {

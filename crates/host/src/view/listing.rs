@@ -1,6 +1,6 @@
 //! A list of connections, and the memory they hold together.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -35,11 +35,11 @@ impl Listing {
 /// A daemon's list, which completes lists of socket diagnostics at its time and for some time after.
 #[derive(Clone, Debug)]
 pub struct Known {
-    /// Connections that are visible here as well, by cookie.
+    /// Connections that are or were visible here as well, by cookie.
     seen: HashMap<u64, ConnectionView>,
-    /// Connections that are not visible here; those that have closed since disappear only with the daemon's next
-    /// list.
-    unseen: Vec<ConnectionView>,
+    /// Connections that were not visible here so far, by cookie; those that have closed since disappear only with the
+    /// daemon's next list.
+    unseen: BTreeMap<u64, ConnectionView>,
     summary: Summary,
     budget: Option<Budget>,
     unlisted_connections: u64,
@@ -54,17 +54,22 @@ impl Known {
         let is_seen = |one: &ConnectionView| cookies.contains(&one.cookie);
         let (seen, unseen): (Vec<_>, Vec<_>) = connections.into_iter().partition(is_seen);
         let seen = seen.into_iter().map(|one| (one.cookie, one)).collect();
+        let unseen = unseen.into_iter().map(|one| (one.cookie, one)).collect();
         Self { seen, unseen, summary, budget, unlisted_connections, notes }
     }
 
     /// Completes a list of that time or a later one.
-    pub fn add_to(&self, mut listing: Listing) -> Listing {
+    pub fn add_to(&mut self, mut listing: Listing) -> Listing {
         for one in &mut listing.connections {
             if let Some(known) = self.seen.get(&one.cookie) {
                 one.take_over(known);
+            } else if let Some(known) = self.unseen.remove(&one.cookie) {
+                // It began after the first of the two lists, or its namespace was found later.
+                one.take_over(&known);
+                self.seen.insert(one.cookie, known);
             }
         }
-        listing.connections.extend(self.unseen.iter().cloned());
+        listing.connections.extend(self.unseen.values().cloned());
         listing.notes.extend(self.notes.iter().cloned());
         listing.budget.clone_from(&self.budget);
         listing.unlisted_connections = self.unlisted_connections;
@@ -150,14 +155,18 @@ mod tests {
         let policy = Some(PolicyNames { send: "abt".to_owned(), receive: "sobas".to_owned() });
         let of = |connections: Vec<ConnectionView>| Listing { connections, ..Listing::default() };
         let sized = |one: &ConnectionView| ConnectionView { policy: policy.clone(), ..one.clone() };
-        let known = Known::new(
+        let mut known = Known::new(
             of(vec![sized(&own), sized(&ended), sized(&unseen)]),
             &of(vec![own.clone(), ended.clone()]),
         );
         let later = ConnectionView { goodput_bps: Some(7), ..own.clone() };
         let list = known.add_to(of(vec![later.clone()]));
-        assert_eq!(list.connections, [ConnectionView { policy: policy.clone(), ..later }, sized(&unseen)]);
+        let own = ConnectionView { policy: policy.clone(), ..later.clone() };
+        assert_eq!(list.connections, [own.clone(), sized(&unseen)]);
         assert_eq!((list.summary.connections, list.summary.sized_connections), (2, Some(2)));
+        let list = known.add_to(of(vec![later.clone(), unseen.clone()]));
+        assert_eq!(list.connections, [own.clone(), sized(&unseen)], "what becomes visible is there once");
+        assert_eq!(known.add_to(of(vec![later])).connections, [own], "and goes when it ends");
     }
 
     #[test]

@@ -63,8 +63,6 @@ fn throughput_and_memory() -> Experiment {
         source: "Semke 1998, figures 3 and 4",
         question: "40 Mbit/s x 68 ms, 1 to 30 connections, 2 MiB of send memory: does ABT fill the link within it?",
         scale: "12 s instead of 100 MB per connection, MTU 1500 instead of 4352; the static buffers are tcp_wmem of the sender.",
-        counts_cost: false,
-        survey: false,
         way: Way::Upload,
         cases: cases(),
         methods: methods(),
@@ -87,6 +85,7 @@ fn throughput_and_memory() -> Experiment {
             ]),
             Target::new("abt", Quantity::Served, Bound::AtLeast(1.0)),
         ],
+        ..Experiment::default()
     }
 }
 
@@ -109,8 +108,6 @@ fn exhausted() -> Experiment {
         source: "Semke 1998, figures 5 and 6",
         question: "How much of a pool of 4 MB do 12 connections take: with 400 KB each set by hand, and with ABT within 2 MiB?",
         scale: "20 s instead of 100 MB each; nothing stalls, as Linux's pool (tcp_mem) is one for all network namespaces.",
-        counts_cost: false,
-        survey: false,
         way: Way::Upload,
         cases: vec![connections(12, Amount::Seconds(20, 10), true)],
         methods: std::iter::once(by_hand("by hand, 400 KB", "4096 819200 819200")).chain(both()).collect(),
@@ -129,6 +126,7 @@ fn exhausted() -> Experiment {
             Target::new("abt:published", Quantity::HeldPeakBytes, Bound::AtMost(POOL as f64)),
             Target::new("abt", Quantity::Served, Bound::AtLeast(1.0)),
         ],
+        ..Experiment::default()
     }
 }
 
@@ -142,8 +140,6 @@ fn count() -> Experiment {
         source: "Semke 1998, section 4.1",
         question: "With each method: how many connections get the link's full rate within 2 MiB of send memory?",
         scale: "8 s; a method's count is that of the last row in which it is not 0; the kernel and static sizes know no budget.",
-        counts_cost: false,
-        survey: false,
         way: Way::Upload,
         cases: [(5, false), (12, true), (30, false), (50, false)].map(case).to_vec(),
         methods: by_hand.into_iter().chain([Method::default()]).chain(both()).collect(),
@@ -166,6 +162,7 @@ fn count() -> Experiment {
             ]),
             Target::new("abt", Quantity::Served, Bound::AtLeast(1.0)),
         ],
+        ..Experiment::default()
     }
 }
 
@@ -186,8 +183,6 @@ fn two_paths() -> Experiment {
         source: "Semke 1998, figures 7 and 8",
         question: "A sender serves a far and a near receiver from the same 2 MiB: do both get the rate of their paths?",
         scale: "12 s instead of 100 and 25 MB per connection; path 1 is 40 Mbit/s x 68 ms, path 2 is 10 Mbit/s x 1 ms.",
-        counts_cost: false,
-        survey: false,
         way: Way::Upload,
         cases: vec![case(1, false), case(4, true), case(10, false)],
         methods: methods(),
@@ -205,6 +200,7 @@ fn two_paths() -> Experiment {
             Target::new("abt", Quantity::HeldPeakBytes, Bound::WithinMemory),
             Target::new("abt", Quantity::Served, Bound::AtLeast(1.0)),
         ],
+        ..Experiment::default()
     }
 }
 
@@ -222,8 +218,6 @@ fn many() -> Experiment {
         question: "Do 12 to 200 connections share the full rate fairly, within 2 MiB of send memory?",
         scale: "15 s, 9 s with 50 and 35 s with 200 connections; 2 MiB of send memory instead of 1 MB; the kernel is unconfined, as \
             tcp_mem cannot be set for a network namespace.",
-        counts_cost: false,
-        survey: false,
         way: Way::Upload,
         cases,
         methods: vec![
@@ -246,6 +240,7 @@ fn many() -> Experiment {
             Target::new("abt", Quantity::Served, Bound::AtLeast(1.0)),
             Target::new("abt", Quantity::JainIndex, Bound::AtLeast(0.9)).only_in(["200 connections"]),
         ],
+        ..Experiment::default()
     }
 }
 

@@ -71,8 +71,6 @@ fn rows(id: &'static str, cases: Vec<Case>, served: Bound) -> Experiment {
         source: "engine",
         question: "Many connections share one budget for their queues: is it kept in every sample, at the kernel's rate?",
         scale: "9 s; the kernel has no budget.",
-        counts_cost: false,
-        survey: false,
         way: Way::Upload,
         cases,
         methods: std::iter::once(Method::default()).chain(policies.map(by)).collect(),
@@ -84,6 +82,7 @@ fn rows(id: &'static str, cases: Vec<Case>, served: Bound) -> Experiment {
             Quantity::Drops,
         ],
         targets: policies.into_iter().flat_map(of_each).collect(),
+        ..Experiment::default()
     }
 }
 
@@ -127,8 +126,6 @@ fn receive() -> Experiment {
         source: "engine",
         question: "Fast senders, readers that pause, one budget for unread data: is it kept, and does no connection starve?",
         scale: "10 s; half of the clients stand still from a quarter to three quarters of it; the kernel has no budget.",
-        counts_cost: false,
-        survey: false,
         way: Way::Download,
         cases: vec![
             readers(1, 2, false),
@@ -145,6 +142,7 @@ fn receive() -> Experiment {
             Quantity::Drops,
         ],
         targets: policies.into_iter().flat_map(of_each).collect(),
+        ..Experiment::default()
     }
 }
 

@@ -67,8 +67,6 @@ fn at_once() -> Experiment {
         source: "engine",
         question: "What does it cost a sender to fill smaller buffers (--gso-max-size), so that a small budget holds?",
         scale: "Processor time of iperf3, and of the kernel on its behalf; what acknowledgements trigger is the emulator's.",
-        counts_cost: false,
-        survey: false,
         way: Way::Upload,
         cases: vec![case(1), case(20)],
         methods: sizes.map(method).to_vec(),
@@ -77,6 +75,7 @@ fn at_once() -> Experiment {
             .iter()
             .map(|(name, _)| Target::new(name, Quantity::GoodputBps, Bound::AtLeastTimes(0.97, "64 KB")))
             .collect(),
+        ..Experiment::default()
     }
 }
 

@@ -42,8 +42,6 @@ fn file() -> Experiment {
         question: "64 MB over 100 ms: how much faster is DRS than a receive buffer of 64 KB?",
         scale: "25 transfers of each method, one after the other, as in the paper, and the kernel's beside; the static buffer, whose \
             rate is steady, moves for 5 s instead of all 64 MB.",
-        counts_cost: false,
-        survey: false,
         way: Way::Download,
         cases: vec![case(100, "100 Mbit/s", 7, true), case(1_000, "1 Gbit/s", 3, false)],
         methods: vec![
@@ -62,6 +60,7 @@ fn file() -> Experiment {
             Target::new("drs", Quantity::GoodputBps, Bound::AtLeastTimes(7.0, "64 KB")),
             Target::new("drs", Quantity::ReceiveWindowLimited, Bound::AtMost(0.02)),
         ],
+        ..Experiment::default()
     }
 }
 
@@ -77,8 +76,6 @@ fn modem() -> Experiment {
         source: "Fisk 2000, figures 7 to 9",
         question: "A 56 kbit/s line: does DRS cause fewer retransmissions than a receive buffer of 64 KB?",
         scale: "40 s; round trip of 150 ms and queue of 16 KB are ours, the paper gives neither.",
-        counts_cost: false,
-        survey: false,
         way: Way::Download,
         cases: vec![Case {
             name: "56 kbit/s".to_owned(),
@@ -102,6 +99,7 @@ fn modem() -> Experiment {
             Target::new("drs", Quantity::RetransmitShare, Bound::AtMostTimes(0.99, "64 KB", 0.0)),
             Target::new("drs", Quantity::GoodputBps, Bound::AtLeastTimes(0.95, "64 KB")),
         ],
+        ..Experiment::default()
     }
 }
 

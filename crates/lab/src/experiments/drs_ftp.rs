@@ -80,8 +80,6 @@ fn file() -> Experiment {
         scale: "30 MB over 100 Mbit/s; 25 transfers over a rate that moves every second, five runs of five files of 10 MB instead of \
             25 files of 100 MB; 64 KB, whose rate is steady, moves 3 MB. Smallest and largest BDP: 25 and 320 Mbit/s, as the paper \
             gives neither. The report draws the memory over time.",
-        counts_cost: false,
-        survey: false,
         way: Way::Download,
         cases: cases(),
         methods: vec![
@@ -109,6 +107,7 @@ fn file() -> Experiment {
                 .only_in([STEADY]),
             target("drs-ftp", Quantity::TransferBps, Bound::AtLeastTimes(3.0, "64 KB")).only_in([STEADY]),
         ],
+        ..Experiment::default()
     }
 }
 

@@ -8,6 +8,7 @@ use bufwise_units::{BitRate, Nanos};
 
 use super::fit::{self, LARGE, SLACK};
 use super::model::{Amount, Bound, Case, Experiment, Flow, Method, Quantity, Setup, Target, Way, path};
+use super::no_harm::bytes;
 use crate::spec::PathSpec;
 
 const KERNEL: &str = "kernel";
@@ -174,10 +175,6 @@ fn both_limits(case: Case) -> [Case; 2] {
         ..case.clone()
     };
     [case, large]
-}
-
-fn bytes(bytes: u64) -> Option<QueueSize> {
-    Some(QueueSize::Limit(QueueLimit::Bytes(bytes)))
 }
 
 /// Returns a path of 100 Mbit/s and 40 ms with a queue of one bandwidth-delay product.

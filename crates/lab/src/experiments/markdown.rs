@@ -4,7 +4,7 @@ use std::fmt::{self, Write};
 
 use super::heat;
 use super::model::{Quantity, Reported};
-use super::result::{CaseResult, ExperimentResult, MethodResult};
+use super::result::{CaseResult, ExperimentResult};
 use super::summary::tables;
 use super::table::Table;
 use crate::page::Recorded;
@@ -95,11 +95,7 @@ fn experiment(text: &mut String, results: &[ExperimentResult], place: usize) -> 
     if result.has_invalid_runs() {
         let but = if result.survey { "" } else { " where there are others" };
         writeln!(text, "\n\\* not counted in the medians{but}:")?;
-        let methods = result.cases.iter().flat_map(|case| &case.methods);
-        let mut problems: Vec<&str> = methods.flat_map(MethodResult::problems).collect();
-        problems.sort_unstable();
-        problems.dedup();
-        problems.iter().try_for_each(|problem| writeln!(text, "- {problem}"))?;
+        result.problems().iter().try_for_each(|problem| writeln!(text, "- {problem}"))?;
     }
     targets(text, result)?;
     reported(text, result)?;

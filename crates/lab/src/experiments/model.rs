@@ -21,7 +21,7 @@ pub(super) const USUAL_RMEM: u64 = 6 << 20;
 pub(super) const USUAL_WMEM: u64 = 4 << 20;
 
 /// An experiment.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Experiment {
     /// Short name, unique in the catalogue.
     pub id: &'static str,
@@ -49,9 +49,10 @@ pub struct Experiment {
 }
 
 /// The direction of the data. Clients run on the hosts at which paths begin, usually host A.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Way {
     /// From the client on host A to the servers.
+    #[default]
     Upload,
     /// From the servers to the client on host A.
     Download,

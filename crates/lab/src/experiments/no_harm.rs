@@ -25,7 +25,7 @@ pub(super) fn experiments() -> Vec<Experiment> {
     vec![alone(), beside(), together()]
 }
 
-fn bytes(bytes: u64) -> Option<QueueSize> {
+pub(super) fn bytes(bytes: u64) -> Option<QueueSize> {
     Some(QueueSize::Limit(QueueLimit::Bytes(bytes)))
 }
 
@@ -46,8 +46,6 @@ fn alone() -> Experiment {
         source: "engine",
         question: "A download, with a small request every 50 ms: does bufwise at the sender alone make anything worse?",
         scale: "12 s; the distribution's limits at both ends.",
-        counts_cost: false,
-        survey: false,
         way: Way::Download,
         cases: vec![
             case("deep queue", true, PathSpec { queue: bytes(6_000_000), ..path(100, 50) }),
@@ -77,6 +75,7 @@ fn alone() -> Experiment {
             Target::new(TUNED, Quantity::ResponseP95S, Bound::AtMostTimes(AS_SOON, "kernel", CLOCK)),
             Target::new(TUNED, Quantity::HeldPeakBytes, Bound::WithinProducts(2.5, SLACK, "kernel")),
         ],
+        ..Experiment::default()
     }
 }
 
@@ -102,8 +101,6 @@ fn beside() -> Experiment {
         source: "engine",
         question: "Beside a flow of the kernel on the same queue: does a tuned sender get less than an untuned one?",
         scale: "30 s each, four seconds apart; the other flow is CUBIC and not tuned.",
-        counts_cost: false,
-        survey: false,
         way: Way::Upload,
         cases: vec![
             competing("second", true, modest.clone(), 4, 0),
@@ -114,6 +111,7 @@ fn beside() -> Experiment {
         methods: vec![Method::default(), Method { name: TUNED, client: Some(PAIR), ..Method::default() }],
         quantities: vec![Quantity::GoodputBps, Quantity::RttMeanS, Quantity::Drops],
         targets: vec![Target::new(TUNED, Quantity::GoodputBps, Bound::AtLeastTimes(AS_MUCH, "kernel"))],
+        ..Experiment::default()
     }
 }
 
@@ -134,8 +132,6 @@ fn together() -> Experiment {
         source: "engine",
         question: "Two flows of the same kind of sender start five seconds apart: are they as fast and as fair as the kernel's?",
         scale: "20 s each.",
-        counts_cost: false,
-        survey: false,
         way: Way::Upload,
         cases: vec![
             case("modest queue", false, PathSpec { queue: bytes(350_000), ..path(80, 35) }),
@@ -153,5 +149,6 @@ fn together() -> Experiment {
             Target::new(TUNED, Quantity::GoodputBps, Bound::AtLeastTimes(AS_FAST, "kernel")),
             Target::new(TUNED, Quantity::JainIndex, Bound::AtLeastTimes(AS_MUCH, "kernel")),
         ],
+        ..Experiment::default()
     }
 }

@@ -27,8 +27,6 @@ pub(super) fn experiments() -> Vec<Experiment> {
         question: "The rate and the RTT of a path change every 10 s: do probes find both, and how much does the BDP vary?",
         scale: "Five steps of 10 s instead of minutes of 20 s; the slowest has 1 Mbit/s instead of 0.026. The probes are those of \
             `bufwise get`, before the data of a small file.",
-        counts_cost: false,
-        survey: false,
         way: Way::Download,
         cases: vec![Case {
             name: "five steps".to_owned(),
@@ -56,6 +54,7 @@ pub(super) fn experiments() -> Vec<Experiment> {
             Target::new("probes", Quantity::ProbedRttLeast, Bound::AtLeast(0.99)),
             Target::new("probes", Quantity::ProbedRttMost, Bound::AtMost(1.05)),
         ],
+        ..Experiment::default()
     }]
 }
 

@@ -300,13 +300,10 @@ mod tests {
     fn method(name: &str, valid: bool, goodput: f64) -> MethodResult {
         let values = BTreeMap::from([(Quantity::GoodputBps, goodput)]);
         MethodResult {
-            elsewhere: Vec::new(),
             name: name.to_owned(),
-            server: String::new(),
-            client: String::new(),
-            settings: String::new(),
             runs: vec![RunResult { valid, attempts: 1, values: values.clone(), ..RunResult::default() }],
             medians: values,
+            ..MethodResult::default()
         }
     }
 

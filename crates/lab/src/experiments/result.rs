@@ -15,7 +15,7 @@ use super::shard::Shard;
 use super::{reported, verdict};
 
 /// The result of an experiment.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ExperimentResult {
     /// Its name in the catalogue.
     pub id: String,
@@ -81,7 +81,7 @@ pub struct Verdict {
 }
 
 /// Result of one case.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct CaseResult {
     /// Its name.
     pub name: String,
@@ -105,7 +105,7 @@ pub struct CaseResult {
 }
 
 /// Result of one method in one case.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct MethodResult {
     /// Its name.
     pub name: String,
@@ -161,7 +161,6 @@ impl ExperimentResult {
             question: experiment.question.to_owned(),
             scale: experiment.scale.to_owned(),
             kernel: super::settings::kernel_release(),
-            ran: Vec::new(),
             quick,
             repeat: repeats.min().unwrap_or(1),
             quantities: experiment.quantities.clone(),
@@ -169,16 +168,12 @@ impl ExperimentResult {
                 .cases(quick)
                 .map(|case| CaseResult::new(experiment, case, quick, asked, |one| has(one) && serves(case)))
                 .collect(),
-            targets: Vec::new(),
-            reported: Vec::new(),
             survey: experiment.survey,
             left_out: missing
                 .map(|method| format!("{}: no {} in this kernel", method.name, method.congestion_control))
                 .chain(without_server.map(|case| format!("{}: no {WEB_SERVER} on this machine", case.name)))
                 .collect(),
-            shard: None,
-            cases_in_all: None,
-            file: None,
+            ..Self::default()
         }
     }
 
@@ -260,6 +255,11 @@ impl ExperimentResult {
     pub fn has_invalid_runs(&self) -> bool {
         self.cases.iter().flat_map(|case| &case.methods).flat_map(|method| &method.runs).any(|run| !run.valid)
     }
+
+    /// Returns the problems of all runs, each once.
+    pub(crate) fn problems(&self) -> BTreeSet<&str> {
+        self.cases.iter().flat_map(|case| &case.methods).flat_map(MethodResult::problems).collect()
+    }
 }
 
 impl CaseResult {
@@ -278,8 +278,7 @@ impl CaseResult {
                 client,
                 elsewhere: elsewhere.into_iter().map(|other| (other.host, other.client)).collect(),
                 settings: super::settings::kernel(&method),
-                runs: Vec::new(),
-                medians: BTreeMap::new(),
+                ..MethodResult::default()
             }
         };
         Self {
@@ -316,15 +315,7 @@ impl CaseResult {
 
     /// Returns a case of this name in which nothing ran.
     pub(super) fn nothing(name: &str) -> Self {
-        Self {
-            name: name.to_owned(),
-            paths: Vec::new(),
-            methods: Vec::new(),
-            needed: 0,
-            cell: None,
-            memory: None,
-            flows: String::new(),
-        }
+        Self { name: name.to_owned(), ..Self::default() }
     }
 
     /// Returns the median of a quantity of a method over valid runs; `None`: none was valid.
@@ -481,17 +472,7 @@ mod tests {
     fn the_run_that_is_kept_over_time_is_a_valid_one_near_the_median() {
         let seen = |valid, goodput| RunResult { over_time: Some(OverTime::default()), ..run(valid, goodput) };
         let kept = |runs: Vec<RunResult>| {
-            let [server, client, settings] = [(); 3].map(|()| String::new());
-            let medians = BTreeMap::new();
-            let mut method = MethodResult {
-                name: String::new(),
-                server,
-                client,
-                elsewhere: Vec::new(),
-                settings,
-                runs,
-                medians,
-            };
+            let mut method = MethodResult { runs, ..MethodResult::default() };
             method.keep_one_over_time(Some(Quantity::GoodputBps));
             assert!(method.runs.iter().filter(|run| run.over_time.is_some()).count() <= 1);
             method.over_time().map(|(number, _)| number)

@@ -68,8 +68,6 @@ fn throughput() -> Experiment {
         source: "Matsuo, figure 5",
         question: "Three lossy 622 Mbit/s connections share send memory: which policy needs the least for full rate?",
         scale: SCALE,
-        counts_cost: false,
-        survey: false,
         way: Way::Upload,
         cases: sizes.map(|(size, quick)| case(size, quick)).to_vec(),
         methods: methods(),
@@ -85,6 +83,7 @@ fn throughput() -> Experiment {
             Target::new("sabt", Quantity::GoodputBps, Bound::EarlierThan(0.95, "eq")),
             Target::new("sabt", Quantity::GoodputBps, Bound::EarlierThan(0.95, "abt")),
         ],
+        ..Experiment::default()
     }
 }
 
@@ -94,8 +93,6 @@ fn variation() -> Experiment {
         source: "Matsuo, figure 6",
         question: "Three lossy connections share 512 KiB of send memory: how much do their buffers vary over time?",
         scale: "Starts at 0, 3, 6 s instead of 0, 10, 20 s. 512 KiB of memory are the paper's 256 KB of payload.",
-        counts_cost: false,
-        survey: false,
         way: Way::Upload,
         cases: vec![Case {
             name: "512 KiB".to_owned(),
@@ -117,6 +114,7 @@ fn variation() -> Experiment {
             Quantity::BufferVariation,
             Bound::AtMostTimes(1.0 / 3.0, "abt", 0.0),
         )],
+        ..Experiment::default()
     }
 }
 
@@ -152,8 +150,6 @@ fn documents() -> Experiment {
         scale: "100 ms instead of 0.8 ms with 8 and 30 KB. `web server` is nginx (the paper: apache) at 0.8 ms each way, with ten sizes \
             of 1 to 48 KB, a mean of 9 and eight of them up to 8; its times include the connection's round trip. A window of 2 segments \
             is that of the paper's time, 10 is today's kernel. `sabt, SIZE` applies the rule at the server to documents up to SIZE.",
-        counts_cost: false,
-        survey: false,
         way: Way::Download,
         cases: vec![of_size(8), of_size(30), case("web server".to_owned(), near, web)],
         methods: vec![
@@ -174,5 +170,6 @@ fn documents() -> Experiment {
             Target::new("sabt, 8 KB", Quantity::ResponseS, Bound::AtMost(0.11)).only_in(["8 KB"]),
             Target::new("sabt, 30 KB", Quantity::ResponseS, Bound::AtMost(0.11)).only_in(["8 KB", "30 KB"]),
         ],
+        ..Experiment::default()
     }
 }

@@ -47,8 +47,6 @@ fn bottlenecks(id: &'static str, source: &'static str, question: &'static str, p
         question,
         scale: "Starts 2 s apart instead of 500, 45 s instead of 4,000; packets of 1,000 bytes as 200 of them are his 200 KBytes; \
             memory is twice the payload; each path has a receiver of its own and a queue of one BDP, which the paper does not give.",
-        counts_cost: false,
-        survey: false,
         way: Way::Upload,
         cases: vec![Case {
             name: format!("{packets} packets"),
@@ -75,6 +73,7 @@ fn bottlenecks(id: &'static str, source: &'static str, question: &'static str, p
             Target::new("sabt", Quantity::GoodputPath1Bps, Bound::AtLeastTimes(1.0, "eq")),
             Target::new("sabt", Quantity::HeldPeakBytes, Bound::WithinMemory),
         ],
+        ..Experiment::default()
     }
 }
 
@@ -108,8 +107,6 @@ fn beside_ethernet() -> Experiment {
         question: "A 622 Mbit/s connection shares memory with 4 to 16 at 10 Mbit/s: which rate does the fast one keep?",
         scale: "8 s; 3 ms and MTU 4352 as in sabt-fig5, 1 ms and MTU 1500 on the Ethernet; Reno, as then. 512 KiB of memory are \
             the paper's 256 KB of payload, which the static buffers do not keep to.",
-        counts_cost: false,
-        survey: false,
         way: Way::Upload,
         cases: vec![case(4, true), case(8, false), case(12, false), case(16, true)],
         methods: [fixed("16 KB", "4096 32768 32768"), fixed("64 KB", "4096 131072 131072")]
@@ -130,5 +127,6 @@ fn beside_ethernet() -> Experiment {
             Target::new("sabt", Quantity::GoodputPath2Bps, Bound::AtLeastTimes(0.97, "64 KB")),
             Target::new("sabt", Quantity::HeldPeakBytes, Bound::WithinMemory),
         ],
+        ..Experiment::default()
     }
 }

@@ -33,8 +33,6 @@ fn unaware() -> Experiment {
         source: "engine",
         question: "100 Mbit/s x 50 ms, queue of 480 ms: does an unmodified program get the full rate and leave the queue empty?",
         scale: "One iperf3 download of 15 s.",
-        counts_cost: false,
-        survey: false,
         way: Way::Download,
         cases: vec![Case {
             name: "alone".to_owned(),
@@ -50,6 +48,7 @@ fn unaware() -> Experiment {
             Target::new("sobas", Quantity::GoodputBps, Bound::AtLeast(92e6)),
             Target::new("sobas", Quantity::RttMeanS, Bound::AtMost(0.065)),
         ],
+        ..Experiment::default()
     }
 }
 
@@ -67,8 +66,6 @@ fn cross() -> Experiment {
         question: "100 Mbit/s x 50 ms beside two TCP flows: does a download get as much as under the kernel alone?",
         scale: "One iperf3 download of 25 s, 4 s after two others. Behind a full queue CUBIC takes minutes to share, and a \
             tenth of a second at the start decides what it gets; so the download starts when the others have settled.",
-        counts_cost: false,
-        survey: false,
         way: Way::Download,
         cases: vec![Case {
             name: "two others".to_owned(),
@@ -81,6 +78,7 @@ fn cross() -> Experiment {
         methods: methods().into_iter().map(as_late).collect(),
         quantities: QUANTITIES.to_vec(),
         targets: vec![Target::new("sobas", Quantity::GoodputBps, Bound::AtLeastTimes(0.95, "kernel"))],
+        ..Experiment::default()
     }
 }
 
@@ -170,8 +168,6 @@ pub(super) fn with_file(
         source,
         question,
         scale,
-        counts_cost: false,
-        survey: false,
         way: Way::Download,
         cases: vec![case],
         methods: movers().to_vec(),
@@ -183,6 +179,7 @@ pub(super) fn with_file(
             Quantity::SettledDrops,
         ],
         targets,
+        ..Experiment::default()
     }
 }
 

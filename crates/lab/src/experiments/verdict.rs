@@ -272,13 +272,10 @@ mod tests {
 
     fn case(name: &str, medians: &[(&str, f64)]) -> CaseResult {
         let method = |(name, value): &(&str, f64)| MethodResult {
-            elsewhere: Vec::new(),
             name: (*name).to_owned(),
-            server: String::new(),
-            client: String::new(),
-            settings: String::new(),
             runs: vec![RunResult { valid: true, ..RunResult::default() }],
             medians: BTreeMap::from([(Quantity::GoodputBps, *value)]),
+            ..MethodResult::default()
         };
         CaseResult { methods: medians.iter().map(method).collect(), ..CaseResult::nothing(name) }
     }

@@ -60,12 +60,8 @@ fn problems(text: &mut String, result: &ExperimentResult) -> fmt::Result {
         return Ok(());
     }
     let but = if result.survey { "" } else { " where there are valid ones" };
-    let methods = result.cases.iter().flat_map(|case| &case.methods);
-    let mut problems: Vec<&str> = methods.flat_map(MethodResult::problems).collect();
-    problems.sort_unstable();
-    problems.dedup();
     writeln!(text, "<p>* Invalid runs are not counted in the medians{but}:</p>\n<ul>")?;
-    problems.iter().try_for_each(|problem| writeln!(text, "<li>{}</li>", Escaped(problem)))?;
+    result.problems().iter().try_for_each(|problem| writeln!(text, "<li>{}</li>", Escaped(problem)))?;
     writeln!(text, "</ul>")
 }
 

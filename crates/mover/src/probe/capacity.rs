@@ -40,6 +40,10 @@ impl Train {
 
     /// Notes that packet `index` arrived at `nanos`.
     pub(super) fn arrived(&mut self, index: u16, nanos: u64) {
+        // The path has duplicated a packet.
+        if usize::from(index) < self.run.len() {
+            return;
+        }
         if !self.broken && usize::from(index) == self.run.len() {
             self.run.push(nanos);
         } else {
@@ -201,6 +205,13 @@ mod tests {
         assert_eq!(capacity(&[train(&even(GAP)[..3])], LENGTH), None);
         assert_eq!(capacity(&[train(&even(GAP)[1..])], LENGTH), None);
         assert_eq!(capacity(&[], LENGTH), None);
+    }
+
+    #[test]
+    fn duplicates_change_nothing() {
+        let pairs: Vec<_> = even(GAP).into_iter().flat_map(|(i, at)| [(i, at), (i, at + 1_000)]).collect();
+        assert!(train(&pairs).is_complete());
+        assert_eq!(capacity(&[train(&pairs)], LENGTH), capacity(&[train(&even(GAP))], LENGTH));
     }
 
     #[test]

@@ -52,6 +52,8 @@ const ENOUGH_STEPS: u32 = 3;
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Tolerated delay that either host causes.
 const GRACE: Duration = Duration::from_millis(200);
+/// Longest wait without a word to the server, which ends a session after five seconds of silence.
+const LONGEST_SILENCE: Duration = Duration::from_secs(4);
 
 /// Direction of the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,6 +92,8 @@ pub struct PathClient {
     next_probe: u64,
     /// Shortest round trip so far.
     round_trip: Option<Micros>,
+    /// The last train that showed a distance had its packets more than [`SLOW`] apart, in either direction.
+    is_slow: bool,
     sent: Bytes,
     received: Bytes,
 }
@@ -120,6 +124,7 @@ impl PathClient {
             next_train,
             next_probe,
             round_trip,
+            is_slow: false,
             sent,
             received,
         };
@@ -148,7 +153,7 @@ impl PathClient {
                 break;
             }
             if sending && now >= next {
-                probes.sent.push(Some(datagram::unix_nanos()));
+                probes.sent.push(Some(now));
                 let sent = Micros(now.duration_since(start).as_micros() as u64);
                 self.send(Packet::Probe { sequence: self.next_probe, sent, pacing: None });
                 self.next_probe += 1;
@@ -157,7 +162,7 @@ impl PathClient {
             let until = if sending { next.min(start + time) } else { start + time + patience };
             for (packet, stamp) in self.receive(until)? {
                 if let Packet::Echo { sequence, number, .. } = packet {
-                    probes.came(sequence.wrapping_sub(first), number, stamp);
+                    probes.came(sequence.wrapping_sub(first), number, moment(stamp));
                 }
             }
         }
@@ -176,11 +181,14 @@ impl PathClient {
         // Trains with even numbers are joined.
         for parity in [0_u32, 1] {
             for _ in 0..CAPACITY_TRAINS {
-                let is_slow = trains.last().is_some_and(|seen| seen.dispersion > SLOW);
-                let packets = if is_slow { SLOW_PACKETS } else { CAPACITY_PACKETS };
                 if found.is_none() && Instant::now() < deadline {
+                    let packets = if self.is_slow { SLOW_PACKETS } else { CAPACITY_PACKETS };
                     self.next_train = self.next_train.next_multiple_of(2) + parity;
-                    trains.push(self.train(direction, packets, Nanos(0))?);
+                    let seen = self.train(direction, packets, Nanos(0))?;
+                    if seen.dispersion > 0 {
+                        self.is_slow = seen.dispersion > SLOW;
+                    }
+                    trains.push(seen);
                 }
             }
             found = estimate::capacity(&trains, PAYLOAD + self.headers);
@@ -268,17 +276,23 @@ impl PathClient {
     fn fly(&mut self, form: Form) -> io::Result<Seen> {
         let mut flight = Flight::new(form.train, form.packets);
         let length = Duration::from_nanos(form.spacing.0.saturating_mul(form.packets.into()));
-        let mut until = Instant::now() + length + self.patience();
+        let begun = Instant::now();
+        let (last, mut ends) = (begun + LONGEST_SILENCE, false);
+        let mut until = last.min(begun + length + self.patience());
         while !flight.is_complete() && Instant::now() < until {
             for (packet, stamp) in self.receive(until)? {
-                if let Packet::Stamped { train, index, sent, .. } = packet
-                    && train == form.train
-                {
+                let Packet::Stamped { train, index, sent, .. } = packet else { continue };
+                let now = Instant::now();
+                if train == form.train {
                     flight.arrived(index, sent.0, stamp);
                     if index + 1 == form.packets {
                         // Further packets of this train can only be late ones.
-                        until = Instant::now() + GRACE / 10;
+                        (until, ends) = (now + GRACE / 10, true);
                     }
+                }
+                if !ends {
+                    // A slow link takes longer than that for a train, and may still have packets of the one before.
+                    until = until.max(now + GRACE).min(last);
                 }
             }
         }
@@ -328,8 +342,14 @@ impl PathClient {
     fn patience(&self) -> Duration {
         let round_trip =
             self.round_trip.map_or(Duration::from_secs(1), |least| Duration::from_micros(least.0));
-        round_trip * 3 + GRACE
+        LONGEST_SILENCE.min(round_trip * 3 + GRACE)
     }
+}
+
+/// Returns the moment of a recent arrival, whose `stamp` is of the wall clock: that clock may step while a probe is under way.
+fn moment(stamp: u64) -> Instant {
+    let (now, wall) = (Instant::now(), datagram::unix_nanos());
+    now.checked_sub(Duration::from_nanos(wall.saturating_sub(stamp))).unwrap_or(now)
 }
 
 /// Returns the token in the first packet of bufwise's server.
@@ -373,18 +393,18 @@ fn whole_packet(mut control: &TcpStream, deadline: Instant) -> io::Result<[u8; P
 /// Probes of one series.
 #[derive(Debug, Default)]
 struct Probes {
-    /// When each probe was sent, in wall-clock nanoseconds; removed when it is answered.
-    sent: Vec<Option<u64>>,
+    /// When each probe was sent; removed when it is answered.
+    sent: Vec<Option<Instant>>,
     round_trips: Vec<Micros>,
     /// Places of the first and the last that were answered, with the server's numbers.
     ends: Option<[(u64, u64); 2]>,
 }
 
 impl Probes {
-    fn came(&mut self, place: u64, number: u64, stamp: u64) {
+    fn came(&mut self, place: u64, number: u64, arrived: Instant) {
         let slot = usize::try_from(place).ok().and_then(|place| self.sent.get_mut(place));
         let Some(sent) = slot.and_then(Option::take) else { return };
-        self.round_trips.push(Micros((stamp.saturating_sub(sent) / 1_000).max(1)));
+        self.round_trips.push(Micros((arrived.saturating_duration_since(sent).as_micros() as u64).max(1)));
         let [first, last] = self.ends.unwrap_or([(place, number); 2]);
         self.ends = Some([first.min((place, number)), last.max((place, number))]);
     }
@@ -413,15 +433,22 @@ mod tests {
 
     use super::*;
 
+    /// The moments at which a probe was sent and its echo arrived.
+    fn a_round_trip() -> (Instant, Instant) {
+        let start = Instant::now();
+        (start, start + Duration::from_micros(40_999))
+    }
+
     #[test]
     fn losses_belong_to_the_way_on_which_they_happened() {
-        let mut probes = Probes { sent: vec![Some(1_000); 10], ..Probes::default() };
+        let (start, later) = a_round_trip();
+        let mut probes = Probes { sent: vec![Some(start); 10], ..Probes::default() };
         // 2 and 3 never reached the server; its answer to 7 was lost.
         for (place, number) in [(0, 5), (1, 6), (4, 7), (5, 8), (6, 9), (8, 11), (9, 12)] {
-            probes.came(place, number, 41_000_000);
+            probes.came(place, number, later);
         }
-        probes.came(9, 12, 42_000_000);
-        probes.came(u64::MAX, 13, 42_000_000);
+        probes.came(9, 12, later + Duration::from_millis(1));
+        probes.came(u64::MAX, 13, later + Duration::from_millis(1));
         let outcome = probes.outcome();
         assert_eq!((outcome.sent, outcome.round_trips.len()), (10, 7));
         assert_eq!((outcome.lost_to_server, outcome.lost_from_server, outcome.lost_unknown), (2, 1, 0));
@@ -431,8 +458,9 @@ mod tests {
     #[test]
     fn losses_before_the_first_and_after_the_last_answer_belong_to_no_way() {
         let outcome = |answers: &[(u64, u64)]| {
-            let mut probes = Probes { sent: vec![Some(1_000); 100], ..Probes::default() };
-            answers.iter().for_each(|(place, number)| probes.came(*place, *number, 41_000_000));
+            let (start, later) = a_round_trip();
+            let mut probes = Probes { sent: vec![Some(start); 100], ..Probes::default() };
+            answers.iter().for_each(|(place, number)| probes.came(*place, *number, later));
             let Echoed { lost_to_server, lost_from_server, lost_unknown, .. } = probes.outcome();
             (lost_to_server, lost_from_server, lost_unknown)
         };
@@ -466,6 +494,31 @@ mod tests {
         drop(server);
         let closed = whole_packet(&client.control, Instant::now() + Duration::from_secs(10)).unwrap_err();
         assert_eq!(closed.kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn a_train_over_a_slow_link_is_waited_for() {
+        let (mut client, _server, token) = greeted();
+        let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+        client.server = peer.local_addr().unwrap();
+        client.round_trip = Some(Micros(1));
+        let to = client.socket.local_addr().unwrap();
+        // A machine that stands still for longer than the grace cuts a train off.
+        let whole = (0..20).any(|train| {
+            let (packets, length) = (8_u16, PROBE_LEN as u16);
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    for index in 0..packets {
+                        thread::sleep(GRACE / 4);
+                        let sent = Nanos(index.into());
+                        let packet = Packet::Stamped { train, packets, index, length, sent };
+                        peer.send_to(packet.encode(token, &mut [0; MAX_TRAIN_PACKET]), to).unwrap();
+                    }
+                });
+                client.fly(Form { train, packets, length, spacing: Nanos(0) }).unwrap().run == packets
+            })
+        });
+        assert!(whole);
     }
 
     #[test]

@@ -41,6 +41,10 @@ impl Flight {
 
     /// Notes that packet `index` arrived; both times are in nanoseconds.
     pub(super) fn arrived(&mut self, index: u16, sent: u64, at: u64) {
+        // The path has duplicated a packet.
+        if usize::from(index) < self.run.len() {
+            return;
+        }
         self.received = self.received.saturating_add(1).min(self.packets);
         if !self.broken && usize::from(index) == self.run.len() && index < self.packets {
             self.run.push((sent, at));
@@ -146,6 +150,16 @@ mod tests {
             late.1 += 4_000_000;
         }
         assert_eq!(waited.seen().slope, None);
+    }
+
+    #[test]
+    fn duplicates_change_nothing() {
+        let (whole, mut duplicated) = (flight(25_000), Flight::new(3, 64));
+        for (index, (sent, at)) in (0..).zip(&whole.run) {
+            duplicated.arrived(index, *sent, *at);
+            duplicated.arrived(index, *sent, at + 1_000);
+        }
+        assert_eq!(duplicated.seen(), whole.seen());
     }
 
     #[test]

@@ -153,6 +153,19 @@ fn trains_of_single_packets_are_sent_only_where_joined_ones_show_nothing() {
 }
 
 #[test]
+fn a_slow_path_gets_short_trains_from_then_on() {
+    let (mut client, server) = claiming(|_| 6_000_000);
+    let mut packets = || {
+        let before = client.moved().0.0;
+        client.capacity(PathDirection::ToServer, Instant::now() + PATIENCE).unwrap().expect("a capacity");
+        (client.moved().0.0 - before) / 1_380
+    };
+    assert_eq!([packets(), packets()], [32 + 3 * 8, 4 * 8]);
+    drop(client);
+    server.join().unwrap();
+}
+
+#[test]
 fn others_hear_that_the_server_is_busy() {
     let served = serve(SessionLimits::default());
     let first = served.client();

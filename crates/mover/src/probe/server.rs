@@ -9,6 +9,7 @@
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use bufwise_units::{Bytes, Nanos};
@@ -18,10 +19,13 @@ use super::datagram::{self, Datagram};
 use super::flight::Flight;
 use super::packet::{MAX_TRAIN_PACKET, PROBE_LEN, Packet, Token};
 use super::train::{self, Form};
+use crate::sockets::is_passing;
 use crate::wake;
 
 /// How long the answer to [`Packet::Collect`] waits for packets that are still on their way.
 const STRAGGLERS: Duration = Duration::from_millis(150);
+/// Pause while memory or descriptors for a client are lacking.
+const LACKING: Duration = Duration::from_millis(10);
 /// Receive buffer to set, bytes: room for a train that comes while this thread is not running.
 const RECEIVE_BUFFER: usize = 4 << 20;
 
@@ -111,8 +115,7 @@ impl PathServer {
             if stopped {
                 return Ok(());
             }
-            // A client that has gone already is ignored.
-            if came && let Ok((control, peer)) = self.listener.accept() {
+            if came && let Some((control, peer)) = self.accept() {
                 // A session that cannot be served ends; the client sees that.
                 if let Ok(session) = self.serve(control, peer, &stop) {
                     ended(session);
@@ -121,9 +124,21 @@ impl PathServer {
         }
     }
 
+    /// Accepts a client that waits; `None`: it has gone already, or memory or descriptors are lacking.
+    fn accept(&self) -> Option<(TcpStream, SocketAddr)> {
+        match self.listener.accept() {
+            Err(error) if !is_passing(&error) => {
+                // The client still waits, so poll(2) would return at once.
+                thread::sleep(LACKING);
+                None
+            }
+            accepted => accepted.ok(),
+        }
+    }
+
     /// Tells another client that the server is busy.
     fn turn_away(&self) {
-        let Ok((mut other, _)) = self.listener.accept() else { return };
+        let Some((mut other, _)) = self.accept() else { return };
         let mut scratch = [0; MAX_TRAIN_PACKET];
         // Errors do not matter: the client only misses this packet.
         let _gone = other.set_nonblocking(true).and_then(|()| {

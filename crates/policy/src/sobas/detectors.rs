@@ -16,8 +16,9 @@
 //! "almost equal" is the paper's other measure, within 5%, for a rise. For a fall it is 2%: a rate that falls in slow
 //! start has met a loss, and says little of the path. Over five values the slope and its standard error together must
 //! be below the threshold; a worse fit shows nothing. (`published.rs` says what else shows a full path, and why a flat
-//! rate alone does not.) As published the slope of five values decides alone; two are judged as above, because the
-//! paper does not say which increase corresponds to them in slow start.
+//! rate alone does not.) As published the slope of five values decides alone, and two are judged as above. The paper
+//! gives no figure for two: half of slow start's own growth (its appendix, equation 11, with delayed acknowledgements)
+//! would be a rise of a half, with which rates after a loss would often pass for flat ones.
 //!
 //! All arithmetic is in integers, in the order of operations of the kernel's SOBAS (`crates/bpf/src/bpf/sobas.h`); the
 //! two are equal step by step. Caps keep products in 64 bits: rates up to 2^39 bytes/s, spans up to 2^24 us (16 s),

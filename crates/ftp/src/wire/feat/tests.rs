@@ -15,15 +15,15 @@ fn features_of_servers_in_the_field() {
         "211-Features:\r\n AUTH TLS\r\n EPRT\r\n EPSV\r\n MDTM\r\n PASV\r\n PBSZ\r\n PROT\r\n REST STREAM\r\n SIZE\r\n \
          TVFS\r\n211 End\r\n",
     );
-    assert!(vsftpd.rest_stream() && vsftpd.auth_tls() && vsftpd.has("epsv") && vsftpd.has("TVFS"));
-    assert!(!vsftpd.utf8() && !vsftpd.sbuf());
+    assert!(vsftpd.auth_tls() && vsftpd.has("epsv") && vsftpd.has("TVFS"));
+    assert!(!vsftpd.has("UTF8") && !vsftpd.sbuf());
     assert_eq!((vsftpd.mlst_facts(), vsftpd.drs(), vsftpd.hashes()), (None, None, vec![]));
 
     let proftpd = features(
         "211-Features:\r\n HASH CRC32;MD5;SHA-1*;SHA-256;SHA-512\r\n UTF8\r\n AUTH TLS;SSL\r\n \
          MLST modify*;perm*;size*;type*;unique*;UNIX.group;UNIX.mode*;\r\n REST STREAM\r\n211 End\r\n",
     );
-    assert!(proftpd.utf8() && proftpd.auth_tls());
+    assert!(proftpd.has("UTF8") && proftpd.auth_tls());
     assert_eq!(proftpd.hashes(), ["CRC32", "MD5", "SHA-1", "SHA-256", "SHA-512"]);
     assert_eq!(proftpd.hash_selected(), Some("SHA-1"));
     assert_eq!(proftpd.mlst_facts(), Some(Facts::default()));
@@ -36,7 +36,7 @@ fn features_of_servers_in_the_field() {
     assert_eq!(pure.mlst_facts(), Some(facts));
 
     let dashes = features("211-Features\r\n211-rest stream\r\n211-SBUF\r\n211 End\r\n");
-    assert!(dashes.rest_stream() && dashes.sbuf());
+    assert!(dashes.parameters("REST") == Some("stream") && dashes.sbuf());
     for none in [
         "211 No features\r\n",
         "500 What?\r\n",
@@ -82,7 +82,7 @@ proptest! {
     #[test]
     fn any_lines_are_features_or_skipped(lines in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..60), 0..12)) {
         let features = Features::from_reply(&Reply { code: 211, lines });
-        let _ = (features.drs(), features.mlst_facts(), features.hashes(), features.auth_tls(), features.rest_stream());
+        let _ = (features.drs(), features.mlst_facts(), features.hashes(), features.auth_tls());
         // A feature that is listed can be sent on as it is.
         let mut reader = ReplyReader::new();
         reader.feed(&features.to_reply().encode());

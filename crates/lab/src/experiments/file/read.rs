@@ -147,8 +147,7 @@ pub(super) fn experiment(file: &File, id: &str, policies: &Policies) -> Result<E
         cases,
         methods,
         targets,
-        counts_cost: false,
-        survey: false,
+        ..Experiment::default()
     })
 }
 

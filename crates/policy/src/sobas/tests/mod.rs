@@ -374,6 +374,10 @@ fn a_zigzag_is_not_flat_but_has_no_slope() {
     assert!(!flat_rate(&zigzag, Bytes(MSS), RTT));
     assert!(flat_by_slope(&zigzag, Bytes(MSS), RTT));
     assert!(!flat_by_slope(&series(500.0, 2.0, &[0.0; 5]), Bytes(MSS), RTT), "congestion avoidance");
+    assert!(!flat_by_slope(&series(500.0, -2.0, &[0.0; 5]), Bytes(MSS), RTT), "a fall");
+    // Half of that growth is a segment in each window of two round trips.
+    assert!(flat_by_slope(&series(500.0, 0.9, &[0.0; 5]), Bytes(MSS), RTT));
+    assert!(!flat_by_slope(&series(500.0, 1.1, &[0.0; 5]), Bytes(MSS), RTT));
 }
 
 #[test]
@@ -383,6 +387,8 @@ fn a_const_rate_drop_needs_both_the_constant_and_the_drop() {
     assert!(drop([690.0, 660.0, 500.0]), "within 5%");
     assert!(!drop([690.0, 640.0, 500.0]), "not constant");
     assert!(!drop([690.0, 690.0, 560.0]), "a fall of 19%");
+    assert_eq!([810.0, 790.0].map(|last| drop([1_000.0, 1_000.0, last])), [false, true]);
+    assert_eq!([949.0, 951.0].map(|steady| drop([1_000.0, steady, 700.0])), [false, true]);
     assert!(const_rate_drop(&series(0.0, 0.0, &[690.0, 500.0])).is_none());
 }
 

@@ -42,6 +42,17 @@ fn a_const_rate_drop_decides_far_below_the_largest_rate() {
     assert!(near(rig.sobas.window(), held(FULL * 0.51), 1), "the rate before the drop");
 }
 
+#[test]
+fn the_first_sign_of_congestion_decides() {
+    let mut rig = Rig::started(published(), FULL * 1.5);
+    assert_eq!(rig.windows(&[FULL * 0.1]), State::SlowStart);
+    rig.sample.probes_lost = 1;
+    assert_eq!(rig.windows(&[FULL * 0.3]), State::SlowStart, "one lost probe is not congestion");
+    rig.sample.probes_lost = 2;
+    assert_eq!(rig.receive(FULL * 0.3, 1).receive_window, Some(Bytes::MAX));
+    assert_eq!(rig.sobas.state(), State::Congested);
+}
+
 proptest! {
     /// The paper's rule decides once, and asks for no rate.
     #[test]
