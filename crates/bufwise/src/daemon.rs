@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use bufwise_host::control::server::Server;
-use bufwise_host::daemon::{self, Options, Orders};
+use bufwise_host::daemon::{self, Options, Orders, Task};
 use bufwise_host::log::{self, Format};
 use bufwise_host::metrics::{Address, Endpoint};
 use bufwise_host::signals::Signals;
@@ -13,7 +13,7 @@ use bufwise_host::{Error, in_words};
 use clap::Args;
 
 use crate::check::effective_capabilities;
-use crate::exit::{Failure, Outcome};
+use crate::exit::{FAILED, Failure, Outcome};
 use crate::metrics::{Listener, Pusher};
 
 /// The capabilities without which the daemon cannot work, by their bits in `/proc/PID/status` (capabilities(7)). CAP_SYS_ADMIN
@@ -132,14 +132,28 @@ impl DaemonArgs {
         let signals = Signals::watch()?;
         let task = orders.task().map_err(wrong_task)?;
         check_privilege()?;
-        log::start(task.log_format());
-        let server = Server::bind(task.socket())?;
-        // Dropping the server removes the socket, however the daemon ends.
-        let _metrics = task.metrics().map(|place| Listener::start(place, server.asker())).transpose()?;
-        let _otlp = task.otlp().map(|to| Pusher::start(to.clone(), server.asker())).transpose()?;
-        daemon::run(&orders, task, &signals, &server)?;
-        Ok(0)
+        let format = task.log_format();
+        log::start(format);
+        match tune(&orders, task, &signals) {
+            Ok(()) => Ok(0),
+            // Programs that read such a log expect only objects.
+            Err(failure) if format == Format::Json => {
+                log::warn(failure);
+                Ok(FAILED)
+            }
+            Err(failure) => Err(failure),
+        }
     }
+}
+
+/// Tunes until a signal, or an error, ends the daemon.
+fn tune(orders: &Orders, task: Task, signals: &Signals) -> Result<(), Failure> {
+    let server = Server::bind(task.socket())?;
+    // Dropping the server removes the socket, however the daemon ends.
+    let _metrics = task.metrics().map(|place| Listener::start(place, server.asker())).transpose()?;
+    let _otlp = task.otlp().map(|to| Pusher::start(to.clone(), server.asker())).transpose()?;
+    daemon::run(orders, task, signals, &server)?;
+    Ok(())
 }
 
 /// Turns an error into a failure: a wrong configuration, or a cgroup in it that does not exist, is wrong usage.
@@ -162,5 +176,5 @@ fn check_privilege() -> Result<(), Failure> {
     if missing.is_empty() {
         return Ok(());
     }
-    Err(Failure::new(crate::exit::FAILED, format!("the daemon needs root, or {}", missing.join(", "))))
+    Err(Failure::new(FAILED, format!("the daemon needs root, or {}", missing.join(", "))))
 }

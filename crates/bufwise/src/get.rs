@@ -32,8 +32,8 @@ The path is relative to the login directory; ftp://HOST//PATH is absolute.
 Passwords come from BUFWISE_PASSWORD, from ~/.netrc (or --netrc), or from a prompt, never from the command line. BUFWISE_USER \
 names the user if the address does not; without any the user is anonymous.
 
--r leaves out links and names that are not plain file names, and reports them. If the server refuses to list a directory, the rest \
-is fetched, and the exit status is 1.
+-r leaves out links, names that are not plain file names, and lines of a listing that are not understood, and reports them. If the \
+server refuses to list a directory, the rest is fetched, and the exit status is 1.
 
 Where the kernel has Landlock (Linux 5.13), get can write only below the directory of FILE and into the file of --json; it \
 restricts itself before it connects.")]
@@ -124,8 +124,11 @@ impl GetArgs {
         let there = root.ancestors().find(|path| path.as_os_str().is_empty() || path.exists());
         let mut command = Command::prepare(Way::Get, url, self.options, there)?;
         let mut worker = command.worker();
-        let tree = Tree::list(&mut worker, &url.path, |tree| command.counted(tree))?;
-        let folder = Folder::create(&root)?;
+        let listed = Tree::list(&mut worker, &url.path, |tree| command.counted(tree));
+        let (tree, folder) = match listed.and_then(|tree| Ok((tree, Folder::create(&root)?))) {
+            Ok(listed) => listed,
+            Err(error) => return command.give_up(&worker, &url.path, &root, error),
+        };
         command.confine(&root);
         for (path, refused) in folder.make_directories(&tree.directories) {
             command.not_made(&url.path.join(&path), &root.join(&path), refused.into());

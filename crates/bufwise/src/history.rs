@@ -114,7 +114,9 @@ impl HistoryArgs {
             self.ask(Query { since_s, until_s, ..Query::default() })
         };
         let mut history = until(NEAR)?;
-        if !history.moments.iter().any(|moment| contains(moment, at)) {
+        let may_be_later = history.oldest_s.is_some_and(|oldest| oldest <= at + FAR)
+            && history.newest_s.is_some_and(|newest| newest > at + NEAR);
+        if may_be_later && !history.moments.iter().any(|moment| contains(moment, at)) {
             history = until(FAR)?;
         }
         let Some(mut moment) = nearest(history.moments, at) else {

@@ -77,7 +77,13 @@ impl PutArgs {
         let root = (!url.path.as_os_str().is_empty()).then(|| url.path.clone());
         let directories: Vec<PathBuf> =
             root.into_iter().chain(found.directories.iter().map(|path| remote(path))).collect();
-        for (remote, refused) in worker.make_directories(&directories)? {
+        let made = worker.make_directories(&directories);
+        let made = made.and_then(|refused| Ok((refused, worker.clashing(&found.files)?)));
+        let (refused, clashing) = match made {
+            Ok(made) => made,
+            Err(error) => return command.give_up(&worker, &url.path, &self.file, error),
+        };
+        for (remote, refused) in refused {
             let below = remote.strip_prefix(&url.path).unwrap_or(&remote);
             command.not_made(&remote, &self.file.join(below), refused);
         }
@@ -89,7 +95,6 @@ impl PutArgs {
             let refused = ClientError::Read { path: local.clone(), source };
             command.not_made(&remote(path), &local, refused);
         }
-        let clashing = worker.clashing(&found.files)?;
         found.files.retain(|path| !clashing.contains(path));
         for path in &clashing {
             let refused = LocalError::Reserved { path: remote(path) };

@@ -193,6 +193,23 @@ impl Command {
         }
     }
 
+    /// Ends the command for a tree of which nothing can be moved; the report names the error, too.
+    pub(crate) fn give_up(
+        mut self,
+        worker: &Worker,
+        remote: &Path,
+        local: &Path,
+        error: ClientError,
+    ) -> Outcome {
+        self.show.clear();
+        if let Some(server) = worker.server() {
+            self.report.server(server);
+        }
+        self.keeps_no_part();
+        self.not_made(remote, local, error);
+        self.finish()
+    }
+
     /// Moves many files, several at a time; `first` has a session already.
     pub(crate) fn many<T: Sync>(
         &mut self,

@@ -33,7 +33,7 @@ use std::path::PathBuf;
 use bufwise_socket::options::namespace_cookie;
 
 use crate::error::{During, Error, Result};
-use journal::{Directory, Entries, Entry, INHERITED, Membership, Part};
+use journal::{Directory, Entries, Entry, INHERITED, Membership, Part, Version};
 use setting::{Open, Settings, is_gone, set_all};
 pub use setting::{Setting, Value};
 
@@ -114,6 +114,12 @@ pub struct Raised {
     raised: Vec<Change>,
     /// Settings that the administrator has changed since; never changed again.
     left_alone: BTreeSet<Setting>,
+    /// Size in bytes to which this owner wants its devices bounded; `None`: it bounds none.
+    size: Option<u64>,
+    /// Whether another owner relied on the devices' bounds when this one set them last.
+    beside_another: bool,
+    /// The journal after this owner's last look at the devices of other owners.
+    journal: Option<Version>,
 }
 
 impl Caps {
@@ -172,6 +178,10 @@ impl Caps {
         // A refusal keeps no other setting from being raised. It is reported when leftovers are cleared.
         let (_, _told) = put_back_unowned(&directory, namespace, &settings, directory.read(namespace)?)?;
         let memberships = join(&directory, namespace, &settings, &wanted)?;
+        let size = wanted.iter().find_map(|one| match *one {
+            Wanted::Devices { size, .. } => Some(size),
+            Wanted::Maximum(..) => None,
+        });
         let mut raised = Raised {
             caps: self.clone(),
             namespace,
@@ -179,9 +189,11 @@ impl Caps {
             memberships,
             raised: Vec::new(),
             left_alone: BTreeSet::new(),
+            size,
+            beside_another: false,
+            journal: None,
         };
-        let devices = wanted.iter().any(|one| matches!(one, Wanted::Devices { .. }));
-        let present = raised.settings.all(devices).map_err(Error::from);
+        let present = raised.settings.all(size.is_some()).map_err(Error::from);
         let done = present.and_then(|present| raised.raise(&directory, &wanted, present));
         // A failure restores what was raised, and locks the journals for that itself.
         drop(directory);
@@ -266,8 +278,24 @@ impl Raised {
     }
 
     /// Compares the settings with the values written. Returns those that the administrator has changed since the last
-    /// call; bufwise leaves these settings alone from now on.
+    /// call; bufwise leaves these settings alone from now on. Devices that another owner had bounded to less, and that has
+    /// left, get this owner's bound again.
     pub fn notice_changes(&mut self) -> Result<Vec<Change>> {
+        let changes = self.administrators_changes()?;
+        let Some(size) = self.size else { return Ok(changes) };
+        // Each owner that changes a device, and each that leaves, writes the journal; one that was killed does not.
+        if self.beside_another || self.version() != self.journal {
+            self.bound_devices(size)?;
+            self.journal = self.version();
+        }
+        Ok(changes)
+    }
+
+    fn version(&self) -> Option<Version> {
+        journal::version(&self.caps.journals, self.namespace)
+    }
+
+    fn administrators_changes(&mut self) -> Result<Vec<Change>> {
         let moved: Vec<Change> = self.raised.iter().filter_map(|ours| self.moved(ours)).collect();
         if moved.is_empty() {
             return Ok(moved);
@@ -292,17 +320,20 @@ impl Raised {
     }
 
     /// Bounds the devices to `size` bytes at once, or to their original bound if that is less; does nothing if this
-    /// owner does not bound devices. The bound is not raised while other owners rely on it. Existing connections
-    /// adopt it at their next send. A device that goes meanwhile is skipped.
+    /// owner does not bound devices. The bound is not raised while other owners rely on it; once they have left,
+    /// [`Self::notice_changes`] raises it. Existing connections adopt it at their next send. A device that goes meanwhile is
+    /// skipped, and so is one that the administrator has changed.
     ///
     /// # Errors
     /// The journal cannot be kept, or a device refuses; all others are bounded.
     pub fn bound_devices(&mut self, size: u64) -> Result<()> {
         let of_devices = self.memberships.iter().find(|(part, _)| *part == Part::Devices);
         let Some((_, membership)) = of_devices else { return Ok(()) };
+        self.size = Some(size);
         let directory = Directory::lock(&self.caps.journals)?;
         let alone = membership.is_the_only_one();
         let devices = self.settings.devices()?;
+        self.beside_another = !alone;
         self.bound(&directory, size, alone, devices)
     }
 
@@ -316,6 +347,10 @@ impl Raised {
             }
             let Some(current) = open.current()? else { continue };
             let noted = entries.get(&open.setting).filter(|entry| entry.ours.contains(&current));
+            let is_other = |ours: &Change| ours.setting == open.setting && ours.value != current;
+            if noted.is_none() && self.raised.iter().any(is_other) {
+                continue;
+            }
             let most = noted.filter(|_| alone).map_or(&current, |entry| &entry.original);
             let value = most.bounded(size);
             if value != current {

@@ -47,9 +47,9 @@ const INITIAL_WINDOW: Bytes = Bytes(20 << 10);
 
 /// Returns why the budget cannot be kept with these writers, and the remedy; `None` if it can be kept. A connection
 /// holds its initial window, and a writer fills the buffer that it has begun, whatever its limit is (`tcp_sendmsg()`).
-/// Writers whose programs have set the buffer are outside the budget.
+/// Writers whose programs have set the buffer are outside the budget, and nothing is written to a closing connection.
 pub fn shortage<'a>(writers: impl Iterator<Item = &'a FlowState>, budget: Bytes) -> Option<String> {
-    let writers = writers.filter(|flow| !flow.owned.send);
+    let writers = writers.filter(|flow| flow.may_send && !flow.owned.send);
     let (count, least, largest) =
         writers.fold((0_u64, Bytes::ZERO, Bytes::ZERO), |(count, sum, largest), flow| {
             (count + 1, sum + INITIAL_WINDOW + flow.last_buffer, largest.max(flow.last_buffer))
@@ -236,7 +236,8 @@ impl Tuner {
     pub fn observe(&mut self, flows: &[FlowState], held: Bytes) -> Result<Option<u64>> {
         let bounds = self.books.observe(flows, held, now());
         let at_once = bounds.at_once;
-        tell(&mut self.engine, bounds)?;
+        // What could not be written must be told again, and so must the bound of the devices, which is lost with it.
+        tell(&mut self.engine, bounds).inspect_err(|_| self.books.tell_again())?;
         Ok(at_once)
     }
 
@@ -329,7 +330,7 @@ pub(crate) fn tell(
     engine: &mut impl TakesBounds,
     Bounds { shares, orders, forget, at_once: _ }: Bounds,
 ) -> Result<(), EngineError> {
-    // If an order cannot be written, forget closed connections and renew the heartbeat all the same: later rounds repeat
+    // If an order cannot be written, forget closed connections and renew the heartbeat all the same: the next round repeats
     // the order, but closed connections would be counted again.
     let ordered = engine.order(&orders);
     forget.iter().for_each(|cookie| engine.forget(*cookie));
@@ -416,6 +417,8 @@ pub(crate) mod tests {
         assert_eq!((held(&flows), held_to_receive(&flows)), (Bytes(200_000), Bytes(20_000)));
         assert_eq!(shortage(flows[1..2].iter(), Bytes(1)), None);
         assert!(shortage(flows.iter(), Bytes(1)).is_some_and(|text| text.starts_with("2 connections")));
+        flows[0].may_send = false;
+        assert_eq!(shortage(flows[..2].iter(), Bytes(1)), None, "nothing is written to one that closes");
     }
 
     #[test]

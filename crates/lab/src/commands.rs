@@ -209,14 +209,15 @@ impl Programs {
         servers: &[Words],
     ) -> Result<(usize, ExitStatus), CommandError> {
         let mut failed = None;
-        let mut running = 1 + self.elsewhere.len();
+        let clients = self.clients();
+        let mut running: Vec<usize> = (0..clients.len()).collect();
         loop {
             let left = self.timeout.saturating_sub(started.elapsed());
             match events.recv_timeout(left.min(PUMP_POLL)) {
                 Ok(Event::Client(number, status)) => {
-                    running -= 1;
+                    running.retain(|other| *other != number);
                     failed = failed.or((!status.success()).then_some((number, status)));
-                    if running == 0 {
+                    if running.is_empty() {
                         return Ok(failed.unwrap_or((number, status)));
                     }
                 }
@@ -226,7 +227,7 @@ impl Programs {
                 Err(RecvTimeoutError::Timeout) if !path_runs() => return Err(CommandError::PathEnded),
                 Err(RecvTimeoutError::Timeout) if started.elapsed() >= self.timeout => {
                     return Err(CommandError::Timeout {
-                        command: shown(&self.client),
+                        command: running.first().map(|number| shown(clients[*number].1)).unwrap_or_default(),
                         seconds: self.timeout.as_secs(),
                         words: match last_lines(servers, 1) {
                             words if words.is_empty() => words,

@@ -68,8 +68,15 @@ pub struct Observed {
 /// # Errors
 /// [`PathError`], as for [`run`].
 pub fn observe(testbed: Testbed, programs: &Programs, interval: Duration) -> Result<Observed, PathError> {
-    let (outcome, samples) = watch(&testbed.hosts, &|| testbed.is_running(), programs, interval)?;
-    Ok(Observed { outcome, samples, paths: testbed.finish()? })
+    let seen = watch(&testbed.hosts, &|| testbed.is_running(), programs, interval);
+    match seen {
+        Ok((outcome, samples)) => Ok(Observed { outcome, samples, paths: testbed.finish()? }),
+        // The emulator's own error says why.
+        Err(PathError::Command(CommandError::PathEnded)) => {
+            Err(testbed.finish().err().map_or(CommandError::PathEnded.into(), PathError::Pump))
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// Runs `programs` on the hosts of paths, and ends what still runs there. Returns the outcome and the samples of the

@@ -23,7 +23,7 @@ use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 use std::thread::{self, JoinHandle};
 
-use bufwise_link::{Counters, Direction, Fate};
+use bufwise_link::{Counters, DATA_PACKET, Direction, Fate};
 use bufwise_socket::schedule::{self, CpuLatencyRequest};
 use bufwise_socket::tun::{MAX_FRAME, Tun};
 use bufwise_socket::vnet::VnetHeader;
@@ -98,6 +98,8 @@ pub struct LinkLog {
     pub timeline: Vec<LinkSample>,
     /// Lateness of each packet in microseconds.
     pub lateness_us: Histogram<u64>,
+    /// When the first packet of data ([`DATA_PACKET`]) came to the link, on the wall clock; `None`: none did.
+    pub data_at: Option<Nanos>,
     /// Frames that the receiving host's device refused: losses outside the link's model.
     pub refused: u64,
     /// Frames that were not IP packets that the pump can carry.
@@ -264,10 +266,19 @@ impl Carrier {
             timeline: vec![first],
             lateness_us: Histogram::new_with_bounds(1, 60_000_000, 2)
                 .expect("1 us to 60 s with two digits is a valid range"),
+            data_at: None,
             refused: 0,
             unknown: 0,
         };
         Self { lanes, log }
+    }
+
+    /// Tells both directions when the first packet of data comes to either of them; a packet of `length` comes now.
+    fn note_data(&mut self, length: usize, (now, wall): (Nanos, Nanos)) {
+        if self.log.data_at.is_none() && length >= DATA_PACKET as usize {
+            self.log.data_at = Some(wall);
+            self.lanes.iter_mut().for_each(|lane| lane.direction.begin_trace(now));
+        }
     }
 
     fn finish(mut self, now: (Nanos, Nanos)) -> LinkLog {
@@ -383,7 +394,11 @@ impl Worker {
         let Some(first) = ends.link(side, 0) else { return Ok(()) };
         let carrier = &mut self.carriers[first];
         match VnetHeader::decode(&buffer[..length]).map(|(vnet, packet)| Frame::parse(vnet, packet)) {
-            Some(Ok(frame)) => carrier.lanes[side].admit(frame, Place { route, hop: 0 }, self.time.now()),
+            Some(Ok(frame)) => {
+                let (now, wall) = self.time.both();
+                carrier.note_data(frame.wire_len(0), (now, wall));
+                carrier.lanes[side].admit(frame, Place { route, hop: 0 }, now);
+            }
             _ => carrier.log.unknown += 1,
         }
         Ok(())
@@ -392,7 +407,7 @@ impl Worker {
     /// Passes on all packets that are due, the earliest first: to their next link, or to the other end.
     fn deliver_due(&mut self) -> Result<(), PumpError> {
         loop {
-            let now = self.time.now();
+            let (now, wall) = self.time.both();
             let Some((link, side)) = self.earliest() else { return Ok(()) };
             let pending = &mut self.carriers[link].lanes[side].pending;
             let Some(first) = pending.pop_front_if(|packet| packet.due <= now) else { return Ok(()) };
@@ -400,13 +415,9 @@ impl Worker {
             match self.routes[route].link(side, hop + 1) {
                 Some(next) => {
                     let at = Place { route, hop: hop + 1 };
-                    self.carriers[next].lanes[side].offer(
-                        &first.frame,
-                        first.index,
-                        at,
-                        first.due,
-                        first.marked,
-                    );
+                    let carrier = &mut self.carriers[next];
+                    carrier.note_data(first.frame.wire_len(first.index), (first.due, wall));
+                    carrier.lanes[side].offer(&first.frame, first.index, at, first.due, first.marked);
                 }
                 None => self.leave((link, side), &first, now)?,
             }
@@ -489,6 +500,26 @@ mod tests {
         let way = |seed| Direction::new(DirectionConfig::default(), seed).unwrap();
         let link = |seed| Link { a_to_b: way(seed), b_to_a: way(seed) };
         Worker::new(Vec::new(), vec![link(1), link(2)], Clock::start())
+    }
+
+    #[test]
+    fn both_traces_of_a_link_begin_anew_with_the_first_data() {
+        let trace = "0 8mbit\n2 16mbit".parse().ok();
+        let usual = DirectionConfig { overhead: 0, ..DirectionConfig::default() };
+        let config = DirectionConfig { trace, trace_begins_with_data: true, ..usual };
+        let way = |seed| Direction::new(config.clone(), seed).unwrap();
+        let link = Link { a_to_b: way(1), b_to_a: way(2) };
+        let mut carrier = Carrier::new(link, (Nanos(0), Nanos(0)));
+        let at = |seconds| (Nanos::from_secs(seconds), Nanos::from_secs(seconds + 1));
+        for (length, seconds, data_at) in [(511, 4, None), (512, 5, Some(6)), (1_500, 6, Some(6))] {
+            carrier.note_data(length, at(seconds));
+            assert_eq!(carrier.log.data_at, data_at.map(Nanos::from_secs));
+        }
+        // A second of the trace has passed: 1,000 bytes take a millisecond.
+        for lane in &mut carrier.lanes {
+            let fate = lane.direction.offer(Nanos::from_secs(6), 1_000);
+            assert_eq!(fate, Fate::Deliver { at: Nanos::from_millis(6_001) });
+        }
     }
 
     #[test]

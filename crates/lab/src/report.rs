@@ -281,7 +281,7 @@ mod tests {
         let (at, wall) = (Nanos(2_000_000_000), Nanos(2_500_000_000));
         let last = LinkSample { at, wall, a_to_b: counters, b_to_a: counters };
         let lateness_us = Histogram::new(2).unwrap();
-        LinkLog { last, timeline: vec![last], lateness_us, refused: 0, unknown: 0 }
+        LinkLog { last, timeline: vec![last], lateness_us, data_at: None, refused: 0, unknown: 0 }
     }
 
     #[test]

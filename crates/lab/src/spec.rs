@@ -178,6 +178,9 @@ pub struct PathSpec {
     pub rate_a_to_b: Option<BitRate>,
     /// Rate and delay over time from host A to host B, if they differ from the way back.
     pub trace_a_to_b: Option<Trace>,
+    /// Begins the traces of both directions anew, once, with the first packet of data
+    /// ([`DATA_PACKET`](bufwise_link::DATA_PACKET)) in either direction. Until then they run from the making of the path on.
+    pub trace_begins_with_data: bool,
     /// Other traffic on the link from host A to host B.
     pub cross_a_to_b: Option<CrossTraffic>,
     /// Other traffic on the link from host B to host A.
@@ -210,6 +213,7 @@ impl Default for PathSpec {
             trace: None,
             rate_a_to_b: None,
             trace_a_to_b: None,
+            trace_begins_with_data: false,
             cross_a_to_b: None,
             cross_b_to_a: None,
             mtu: DEFAULT_MTU,
@@ -325,6 +329,7 @@ impl PathSpec {
             loss: self.loss,
             overhead: ETHERNET_HEADER,
             trace: self.trace.clone(),
+            trace_begins_with_data: self.trace_begins_with_data,
             ..DirectionConfig::default()
         };
         let delay = Nanos(self.rtt.0 / 2);

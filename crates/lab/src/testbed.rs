@@ -274,7 +274,7 @@ mod tests {
         let last = LinkSample { at: Nanos(0), wall: Nanos(0), a_to_b: counters, b_to_a: counters };
         let why = |refused, unknown| {
             let lateness_us = Histogram::new(2).unwrap();
-            let link = LinkLog { last, timeline: vec![last], lateness_us, refused, unknown };
+            let link = LinkLog { last, timeline: vec![last], lateness_us, data_at: None, refused, unknown };
             why_invalid(&link, &[], Nanos(0), 1.0, MAX_STALL).unwrap_or_default()
         };
         assert_eq!(why(0, 0), "");

@@ -9,6 +9,10 @@ pub const MTU: u32 = 1_500;
 /// Bytes of an Ethernet header, the usual difference between a packet's IP length and its wire length.
 pub const ETHERNET_HEADER: u32 = 14;
 
+/// Smallest packet that counts as data where a trace begins with them, as an IP length in bytes; those of handshakes and
+/// bare acknowledgements are smaller.
+pub const DATA_PACKET: u32 = 512;
+
 /// Capacity of the DropTail queue before the tight link, for own and cross packets together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum QueueLimit {
@@ -88,6 +92,9 @@ pub struct DirectionConfig {
     pub overhead: u32,
     /// Changes of rate and delay over time.
     pub trace: Option<Trace>,
+    /// Begins the trace anew, once, with the first packet of at least [`DATA_PACKET`] bytes, or with the other direction's
+    /// ([`Direction::begin_trace`](crate::Direction::begin_trace)). Until then it runs from time zero on.
+    pub trace_begins_with_data: bool,
     /// Load of other senders in the same queue.
     pub cross: Option<CrossTraffic>,
 }
@@ -105,6 +112,7 @@ impl Default for DirectionConfig {
             loss: Loss::None,
             overhead: ETHERNET_HEADER,
             trace: None,
+            trace_begins_with_data: false,
             cross: None,
         }
     }

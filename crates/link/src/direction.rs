@@ -11,7 +11,7 @@
 //! Properties (each a test of this name in `tests/`): every packet is accounted for at any moment; without
 //! `reorder` deliveries never overtake; the same seed gives the same fates; DropTail agrees with a naive queue.
 
-use crate::config::{ConfigError, DirectionConfig};
+use crate::config::{ConfigError, DATA_PACKET, DirectionConfig};
 use crate::counters::Counters;
 use crate::cross::Arrivals;
 use crate::loss::LossProcess;
@@ -77,6 +77,8 @@ pub struct Direction {
     overhead: u64,
     /// Wait beyond which packets are marked.
     mark: Option<u64>,
+    /// Whether the trace begins anew with the first packet of data, which has not come yet.
+    awaits_data: bool,
     last_delivery: u64,
     offered: Tally,
     marked: u64,
@@ -101,6 +103,7 @@ impl Direction {
             reorder: config.reorder,
             overhead: u64::from(config.overhead),
             mark: config.mark.map(|mark| mark.0),
+            awaits_data: config.trace_begins_with_data,
             last_delivery: 0,
             offered: Tally::default(),
             marked: 0,
@@ -110,6 +113,9 @@ impl Direction {
 
     /// Offers a packet of this IP length at `now` and returns its fate.
     pub fn offer(&mut self, now: Nanos, bytes: u32) -> Fate {
+        if bytes >= DATA_PACKET {
+            self.begin_trace(now);
+        }
         self.advance(now);
         let wire = u64::from(bytes) + self.overhead;
         self.offered.add(wire);
@@ -136,6 +142,16 @@ impl Direction {
             return Fate::DeliverMarked { at: Nanos(at) };
         }
         Fate::Deliver { at: Nanos(at) }
+    }
+
+    /// Begins the trace anew at `now` if [`DirectionConfig::trace_begins_with_data`] asks for it and it has not yet begun
+    /// anew. A direction does so by itself at its own first packet of data; the caller tells it of the other direction's.
+    pub fn begin_trace(&mut self, now: Nanos) {
+        if self.awaits_data {
+            self.awaits_data = false;
+            self.advance(now);
+            self.server.begin_trace();
+        }
     }
 
     /// Returns the counters up to `now`.

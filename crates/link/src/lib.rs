@@ -31,7 +31,7 @@ mod schedule;
 mod server;
 mod trace;
 
-pub use config::{ConfigError, DirectionConfig, ETHERNET_HEADER, Loss, MTU, QueueLimit};
+pub use config::{ConfigError, DATA_PACKET, DirectionConfig, ETHERNET_HEADER, Loss, MTU, QueueLimit};
 pub use counters::Counters;
 pub use cross::{CrossPattern, CrossTraffic, Durations};
 pub use direction::{Cause, Direction, Fate};

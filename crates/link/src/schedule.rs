@@ -30,6 +30,8 @@ struct Span {
 pub(crate) struct Schedule {
     spans: Vec<Span>,
     cycle: Option<Cycle>,
+    /// When the trace began, ns, and the work that was done by then.
+    origin: (u64, u128),
 }
 
 /// The repeating part of a trace.
@@ -84,11 +86,17 @@ impl Schedule {
             };
             span.work_end = work;
         }
-        Self { spans, cycle: period.map(|period| Cycle { period, work }) }
+        Self { spans, cycle: period.map(|period| Cycle { period, work }), origin: (0, 0) }
+    }
+
+    /// Begins the trace anew at `time`, by which `work` is done. What lies before is no longer looked up.
+    pub(crate) fn begin(&mut self, time: u64, work: u128) {
+        self.origin = (time, work);
     }
 
     /// Returns the stretch that holds at `time`.
     pub(crate) fn at_time(&self, time: u64) -> Cursor {
+        let time = time.saturating_sub(self.origin.0);
         let cycles = self.cycle.map_or(0, |cycle| time / cycle.period);
         let offset = self.cycle.map_or(time, |cycle| time % cycle.period);
         let index = self.spans.partition_point(|span| span.start <= offset);
@@ -97,6 +105,7 @@ impl Schedule {
 
     /// Returns the stretch in which `W` first reaches `work`.
     pub(crate) fn at_work(&self, work: u128) -> Cursor {
+        let work = work.saturating_sub(self.origin.1);
         let (cycles, rest) = match self.cycle {
             Some(cycle) if cycle.work > 0 => {
                 let cycles = work.saturating_sub(1) / cycle.work;
@@ -111,8 +120,9 @@ impl Schedule {
     fn cursor(&self, index: usize, cycles: u64) -> Cursor {
         let span = self.spans[index];
         let cycle = self.cycle.unwrap_or(Cycle { period: 0, work: 0 });
-        let time = cycles.saturating_mul(cycle.period);
-        let work = u128::from(cycles).saturating_mul(cycle.work);
+        let (begin, done) = self.origin;
+        let time = begin.saturating_add(cycles.saturating_mul(cycle.period));
+        let work = done.saturating_add(u128::from(cycles).saturating_mul(cycle.work));
         Cursor {
             start: span.start.saturating_add(time),
             end: span.end.saturating_add(time),
@@ -257,6 +267,22 @@ mod tests {
             assert_eq!(schedule.at_work(work).time_of(work), done_at * 1_000_000_000);
             assert!(schedule.at_work(work + 1).time_of(work + 1) > (done_at + 1) * 1_000_000_000);
         }
+    }
+
+    #[test]
+    fn a_trace_that_begins_anew_counts_from_then_on() {
+        let trace: Trace = "0 1000\n1 2000\n3 repeat".parse().unwrap();
+        let mut schedule = Schedule::new(BitRate(0), Nanos::ZERO, Some(&trace));
+        let [anew, later, again] = [5, 7, 11].map(|halves| halves * 500_000_000_u64);
+        let done = schedule.at_time(anew).work_at(anew);
+        schedule.begin(anew, done);
+        // A second at 1,000 bit/s is over at 3.5 s, and the next nanosecond does twice as much.
+        let work = done + 1_000 * 1_000_000_000_u128;
+        assert_eq!(schedule.at_time(later).work_at(later), work);
+        assert_eq!(schedule.at_work(work).time_of(work), later);
+        assert_eq!(schedule.at_work(work + 1).time_of(work + 1), later + 1);
+        // So does its period.
+        assert_eq!([again - 1, again].map(|time| schedule.at_time(time).rate), [2_000, 1_000]);
     }
 
     #[test]

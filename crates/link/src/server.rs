@@ -174,6 +174,13 @@ impl Server {
         }
     }
 
+    /// Begins the trace anew, now. Packets that wait keep their departures, and later ones do not depart before them.
+    pub(crate) fn begin_trace(&mut self) {
+        self.schedule.begin(self.now, self.served);
+        self.here = self.schedule.at_time(self.now);
+        self.tail = self.here;
+    }
+
     /// Records how the backlog falls from now until `to`, stretch by stretch.
     fn drain(&mut self, to: u64) {
         let mut at = self.now;
@@ -224,7 +231,8 @@ impl Server {
         }
         passage.queued.add(bytes);
         self.tail.seek_work(&self.schedule, self.finish);
-        let at = self.tail.time_of(self.finish).max(self.now);
+        let earliest = self.queue.back().map_or(self.now, |before| before.departure);
+        let at = self.tail.time_of(self.finish).max(earliest);
         // A packet that departs at the very end of a stretch gets the delay of the next.
         self.tail.seek_time(&self.schedule, at);
         self.queue.push_back(Queued { departure: at, bytes, owner });

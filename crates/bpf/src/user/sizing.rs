@@ -278,3 +278,36 @@ impl<'a> Reach for BorrowedFd<'a> {
         Some(*self)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+    use crate::config::Config;
+
+    #[test]
+    fn a_window_that_was_bounded_is_opened_once_the_application_has_set_its_receive_buffer() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let one = Connection::of(&client, 0).unwrap();
+        let config = bw_config::from(&Config { receive: ReceiveRule::Drs, ..Config::default() });
+        let all = bw_control::default();
+        let receive = |flow: &mut bw_flow| {
+            let (config, all, one, socket) = (&config, &all, &one, client.as_fd());
+            let means = Means::Plain;
+            let mut sizing =
+                Sizing { config, all, order: None, flow, one, socket, means, sets_buffers: false };
+            sizing.receive(30_000).unwrap();
+            options::window_clamp(&client).unwrap()
+        };
+        let mut flow = take(&config, &one, 0, BufferLock::default(), 1);
+        let before = options::window_clamp(&client).unwrap();
+        assert_eq!(receive(&mut bw_flow { owned: RECEIVE, ..flow }), before, "bufwise has not bounded it");
+        assert_eq!(receive(&mut flow), Bytes(30_000));
+        flow.owned = RECEIVE;
+        let open = Bytes(65_535 << one.info.rcv_wscale());
+        assert_eq!([receive(&mut flow), receive(&mut flow)], [open; 2]);
+        assert_eq!((flow.clamp_changes, u64::from(flow.set_clamp)), (2, open.0));
+    }
+}

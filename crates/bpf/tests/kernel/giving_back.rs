@@ -51,14 +51,12 @@ impl Scene {
         (swept.given_back, self.connection.flow(&self.engine).unwrap())
     }
 
-    /// Sweeps until something is given back; how long that took.
-    fn sweep_until_given_back(&mut self) -> (Duration, FlowState) {
-        let began = Instant::now();
-        let flow = wait_for("give-back", || {
+    /// Sweeps until something is given back.
+    fn sweep_until_given_back(&mut self) -> FlowState {
+        wait_for("give-back", || {
             let (given_back, flow) = self.sweep();
             (given_back == 1).then_some(flow)
-        });
-        (began.elapsed(), flow)
+        })
     }
 }
 
@@ -69,10 +67,12 @@ fn root_after_a_burst_send_buffers_are_given_back_once_and_grow_again() {
     }
     let mut scene = Scene::new();
     scene.connection.send(BURST);
+    let silent_since = Instant::now();
     let (given_back, flow) = scene.sweep();
     assert_eq!(given_back, 0, "it is not silent yet");
     assert!(flow.set_send_buffer > Some(SMALL) && !flow.given_back, "{flow:?}");
-    let (took, flow) = scene.sweep_until_given_back();
+    let flow = scene.sweep_until_given_back();
+    let took = silent_since.elapsed();
     assert!(took >= Duration::from_micros(IDLE.0) / 2 && took < patience() / 2, "{took:?}");
     assert!(flow.given_back && flow.set_send_buffer == Some(SMALL), "{flow:?}");
     assert_eq!(options::send_buffer(&scene.connection.client).unwrap(), SMALL);
@@ -94,7 +94,7 @@ fn root_a_receive_buffer_keeps_room_for_the_window_that_was_offered() {
     options::set_max_pacing_rate(&scene.connection.server, Rate(100_000_000)).unwrap();
     scene.connection.receive(BURST);
     let before = scene.sweep().1.set_receive_buffer.unwrap();
-    let (_, flow) = scene.sweep_until_given_back();
+    let flow = scene.sweep_until_given_back();
     let after = flow.set_receive_buffer.unwrap();
     // The window that the peer may fill.
     let window = Bytes(options::tcp_info(&scene.connection.server).unwrap().snd_wnd.into());

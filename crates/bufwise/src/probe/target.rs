@@ -60,8 +60,13 @@ impl Target {
     pub(super) fn connect(&self) -> Result<Reached> {
         match self.port {
             Some(port) => self.at(port, TIMEOUT),
-            None => self.at(PORT, TRIAL).or_else(|_| {
-                self.at(HTTPS, TIMEOUT).with_context(|| format!("no bufwise server answers at port {PORT}"))
+            None => self.at(PORT, TRIAL).or_else(|first| {
+                let reached = self.at(HTTPS, TIMEOUT);
+                // The same error, as of a name without an address, is not of one port.
+                reached.map_err(|error| match error.to_string() == first.to_string() {
+                    true => error,
+                    false => error.context(format!("no bufwise server answers at port {PORT}")),
+                })
             }),
         }
     }

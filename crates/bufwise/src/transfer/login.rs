@@ -13,7 +13,8 @@ pub(super) fn find(url: &Url, netrc: Option<&Path>) -> Result<Login> {
         Ok(value) if value.chars().any(char::is_control) => bail!("{name} has a control character in it"),
         Ok(value) => Ok(Some(value)),
         Err(std::env::VarError::NotPresent) => Ok(None),
-        Err(error) => Err(error).with_context(|| format!("cannot use {name}")),
+        // The error's own text has the value, which may be a password.
+        Err(std::env::VarError::NotUnicode(_)) => bail!("{name} is not UTF-8"),
     };
     let sources = Sources {
         user: url.user.clone(),
@@ -32,7 +33,13 @@ fn read(named: Option<&Path>) -> Result<Option<Netrc>> {
     }
     let file = std::env::var_os("NETRC").map(PathBuf::from);
     let home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".netrc"));
-    file.or_else(home).map_or(Ok(None), |path| Ok(Netrc::read(&path)?))
+    file.or_else(home).map_or(Ok(None), |path| read_unnamed(&path))
+}
+
+/// Reads a file that the command line does not name; `None` if there is none, or a directory on the way to it is closed to this
+/// user or is none (`HOME=/dev/null`, the homes under systemd's `ProtectHome=`).
+fn read_unnamed(path: &Path) -> Result<Option<Netrc>> {
+    if path.exists() { Ok(Netrc::read(path)?) } else { Ok(None) }
 }
 
 /// Prompts for a password; `None` if standard input is not a terminal, or the prompt fails.
@@ -41,4 +48,14 @@ fn ask(user: &str, host: &str) -> Option<Secret> {
         return None;
     }
     rpassword::prompt_password(format!("Password of {user} at {host}: ")).ok().map(Secret::new)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_without_a_home_has_no_netrc_file() {
+        assert!(read_unnamed(Path::new("/dev/null/.netrc")).unwrap().is_none());
+    }
 }

@@ -219,6 +219,11 @@ fn root_log_lines_are_objects_where_that_is_asked_for() {
     let (net, group) = (Net::new(), TestGroup::new());
     let mut daemon = Daemon::ready(&net, &["--cgroup", &group.path(), "--log-format", "json"]);
     daemon.says("tuning cgroup");
+    let own = ["daemon", "--log-format", "json", "--cgroup", &group.path(), "--socket", &daemon.socket()];
+    let second = run(&own);
+    let error: Value = serde_json::from_slice(&second.stderr).expect("an error is an object, too");
+    assert!(error["message"].as_str().unwrap().contains("running already"), "{error}");
+    assert_eq!((second.status.code(), &error["level"]), (Some(1), &"warning".into()));
     daemon.signal(Signal::SIGTERM);
     assert_eq!(daemon.wait().code(), Some(0), "{}", daemon.log());
     let log = daemon.log();

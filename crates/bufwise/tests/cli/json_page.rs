@@ -60,15 +60,17 @@ fn keys(source: &str) -> Vec<&str> {
         if !head.contains("struct ") || head.contains(NOT_WRITTEN) {
             continue;
         }
-        let mut is_key = true;
+        let (mut is_key, mut renamed) = (true, None);
         for line in lines.by_ref().take_while(|line| *line != "}").map(str::trim_start) {
             if line.starts_with("#[serde(skip)]") || line.starts_with("#[serde(flatten)]") {
                 is_key = false;
+            } else if let Some((_, name)) = line.split_once("#[serde(rename = \"") {
+                renamed = name.split_once('"').map(|(name, _)| name);
             } else if !line.starts_with(['/', '#'])
                 && let Some((field, _)) = line.split_once(": ")
                 && std::mem::replace(&mut is_key, true)
             {
-                keys.extend(field.rsplit(' ').next());
+                keys.extend(renamed.take().or_else(|| field.rsplit(' ').next()));
             }
         }
     }

@@ -33,16 +33,22 @@ pub(super) fn same(stream: &mut Stream, bytes: &[u8], job: &Job) -> Result<bool,
     Ok(theirs == bytes)
 }
 
-/// Returns the whole stream, at most `most` bytes; `None` if it has more.
+/// Returns the whole stream, at most `most` bytes; `None` if it has more. After `most` bytes TLS may end without notice.
 pub(super) fn all(stream: &mut Stream, most: usize, job: &Job) -> Result<Option<Vec<u8>>, MoveError> {
     let mut reader = Reader::new(stream, job)?;
     let mut bytes = Vec::new();
     let mut chunk = vec![0; CHUNK];
     loop {
-        match reader.read(&mut chunk)? {
-            0 => return Ok(Some(bytes)),
-            len if bytes.len() + len > most => return Ok(None),
-            len => bytes.extend_from_slice(&chunk[..len]),
+        match reader.read(&mut chunk) {
+            Err(MoveError::Connection { source, .. })
+                if source.kind() == io::ErrorKind::UnexpectedEof && bytes.len() == most =>
+            {
+                return Ok(Some(bytes));
+            }
+            Ok(0) => return Ok(Some(bytes)),
+            Ok(len) if bytes.len() + len > most => return Ok(None),
+            Ok(len) => bytes.extend_from_slice(&chunk[..len]),
+            Err(error) => return Err(error),
         }
     }
 }

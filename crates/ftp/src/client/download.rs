@@ -53,7 +53,7 @@ pub(super) fn download(
         return Err(ClientError::Size { expected, found });
     }
     let checksum =
-        if settings.checksum { Some(verify::compare(session, remote, partial.file())?) } else { None };
+        if settings.checksum { Some(verify::compare(session, remote, partial.file(), found)?) } else { None };
     Ok(Outcome {
         size: found,
         resumed_from: have,

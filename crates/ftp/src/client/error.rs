@@ -231,8 +231,8 @@ impl fmt::Display for Answer {
 impl ClientError {
     /// Whether another attempt may succeed.
     ///
-    /// Yes: connections that broke or were not made in time, temporary refusals (4yz, except 452: a full disk). No:
-    /// permanent refusals, TLS failures, local errors, an interruption.
+    /// Yes: connections that broke or were not made in time, temporary refusals (4yz, except 452: a full disk), a local file
+    /// that was cut while it was sent. No: permanent refusals, TLS failures, other local errors, an interruption.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {
@@ -252,6 +252,7 @@ impl ClientError {
                         | MoveError::Connection { .. }
                         | MoveError::Idle { .. }
                         | MoveError::Slow { .. }
+                        | MoveError::Shrunk { .. }
                 ) || matches!(error, MoveError::Length { expected, received } if received < expected)
             }
             _ => false,

@@ -4,8 +4,9 @@
 //! links.
 //! Rules: MLSD where the server has it, else CWD and LIST without a path (which many servers take for a
 //! pattern). Only names of one plain component without control characters are taken; links and devices are not followed;
-//! skipped entries are reported. A file whose name is the temporary name of another file would be overwritten, so it is
-//! skipped, too. A directory that the server refuses to list keeps nothing else from being listed.
+//! skipped entries, and lines that are not understood, are reported. A file whose name is the temporary name of another
+//! file would be overwritten, so it is skipped, too. A directory that the server refuses to list keeps nothing else from
+//! being listed.
 //! Properties kept: every path in the result stays below its root; depth, entries and the size of a listing are
 //! bounded; no path appears twice.
 
@@ -116,7 +117,10 @@ impl Tree {
         let mut dots = true;
         while let Some(directory) = pending.pop_front() {
             match entries(worker, &directory.remote, &mut dots) {
-                Ok(entries) => pending.extend(tree.add(&directory, entries)?),
+                Ok(listing) => {
+                    tree.skip_unread(&directory, &listing);
+                    pending.extend(tree.add(&directory, listing.entries)?);
+                }
                 Err(error) => tree.refuse(directory, error)?,
             }
             watch(&tree);
@@ -196,6 +200,15 @@ impl Tree {
         self.clashing.extend(self.files.extract_if(first.., clashes));
     }
 
+    /// Skips the lines of a listing that are not understood: each may be a file.
+    fn skip_unread(&mut self, directory: &Pending, listing: &Listing) {
+        for line in &listing.unread {
+            let entry = Entry::new(line, Kind::Other);
+            self.skip(directory, &entry, "this line of the listing is not understood");
+        }
+        self.skipped_count += listing.unread_count - listing.unread.len();
+    }
+
     fn skip(&mut self, directory: &Pending, entry: &Entry, reason: &'static str) {
         self.skipped_count += 1;
         if self.skipped.len() < MAX_SKIPPED_NAMED {
@@ -205,6 +218,16 @@ impl Tree {
             self.skipped.push(Skipped { name, reason });
         }
     }
+}
+
+/// What a server lists of one directory.
+#[derive(Debug, Default)]
+struct Listing {
+    entries: Vec<Entry>,
+    /// The first lines that are not understood.
+    unread: Vec<PathBuf>,
+    /// Number of all such lines.
+    unread_count: usize,
 }
 
 /// Whether an entry is the listed directory itself or its parent.
@@ -233,27 +256,27 @@ fn has_mlsd(session: &ClientSession) -> bool {
     has_mlst(session) || session.server().features.has("MLSD")
 }
 
-/// Returns the entries of a directory; `dots`: whether to try `LIST -a`.
-fn entries(worker: &mut Worker, directory: &Path, dots: &mut bool) -> Result<Vec<Entry>, ClientError> {
+/// Returns what the server lists of a directory; `dots`: whether to try `LIST -a`.
+fn entries(worker: &mut Worker, directory: &Path, dots: &mut bool) -> Result<Listing, ClientError> {
     let bounds = worker.settings().bounds();
-    if *dots && let Some(entries) = worker.with_session(|session| all(session, directory, bounds))? {
-        return Ok(entries);
+    if *dots && let Some(listing) = worker.with_session(|session| all(session, directory, bounds))? {
+        return Ok(listing);
     }
-    let entries = worker.with_session(|session| {
+    let listing = worker.with_session(|session| {
         session.order(&Command::Cwd(directory.to_owned()))?;
         list(session, &Command::List(None), directory, bounds)
     })?;
-    *dots &= entries.is_empty();
-    Ok(entries)
+    *dots &= listing.entries.is_empty();
+    Ok(listing)
 }
 
-/// Returns the entries of a directory, including those that begin with a dot, which some servers hide (vsftpd). `None`
+/// Returns what a server lists of a directory, including names that begin with a dot, which some hide (vsftpd). `None`
 /// if the server takes `-a` for a name: it refuses, lists nothing, or lists a file of that name.
 fn all(
     session: &mut ClientSession,
     directory: &Path,
     bounds: Bounds,
-) -> Result<Option<Vec<Entry>>, ClientError> {
+) -> Result<Option<Listing>, ClientError> {
     if has_mlsd(session) {
         let path = (!directory.as_os_str().is_empty()).then(|| directory.to_owned());
         let text = fetch(session, &Command::Mlsd(path), directory, bounds)?;
@@ -261,9 +284,9 @@ fn all(
     }
     session.order(&Command::Cwd(directory.to_owned()))?;
     match list(session, &Command::ListAll, directory, bounds) {
-        Ok(entries) => {
-            let understood = entries.iter().any(|entry| entry.name != Path::new("-a"));
-            Ok(understood.then_some(entries))
+        Ok(listing) => {
+            let understood = listing.entries.iter().any(|entry| entry.name != Path::new("-a"));
+            Ok(understood.then_some(listing))
         }
         Err(ClientError::Refused { .. }) => Ok(None),
         Err(error) => Err(error),
@@ -275,14 +298,38 @@ fn list(
     order: &Command,
     directory: &Path,
     bounds: Bounds,
-) -> Result<Vec<Entry>, ClientError> {
+) -> Result<Listing, ClientError> {
     let (text, now) = (fetch(session, order, directory, bounds)?, SystemTime::now());
     Ok(parsed(&text, |line| parse_list_line(line, now)))
 }
 
-/// Returns the entries of a listing, at most one more than a tree may have.
-fn parsed(text: &[u8], parse: impl FnMut(&[u8]) -> Option<Entry>) -> Vec<Entry> {
-    lines(text).filter_map(parse).take(MAX_ENTRIES + 1).collect()
+/// Reads a listing, up to one entry more than a tree may have.
+fn parsed(text: &[u8], mut parse: impl FnMut(&[u8]) -> Option<Entry>) -> Listing {
+    let mut listing = Listing::default();
+    for line in lines(text) {
+        match parse(line) {
+            Some(_) if listing.entries.len() > MAX_ENTRIES => break,
+            Some(entry) => listing.entries.push(entry),
+            None if is_total(line) => {}
+            None => {
+                listing.unread_count += 1;
+                if listing.unread.len() < MAX_SKIPPED_NAMED {
+                    listing.unread.push(OsStr::from_bytes(&line[..line.len().min(MAX_SHOWN)]).into());
+                }
+            }
+        }
+    }
+    listing
+}
+
+/// Whether a line has nothing, or the sum that `ls` writes first, in the server's language: `total 12`.
+fn is_total(line: &[u8]) -> bool {
+    let words = line.split(|byte| *byte == b' ').filter(|word| !word.is_empty());
+    match words.take(3).collect::<Vec<_>>()[..] {
+        [] => true,
+        [_, sum] => sum.iter().all(u8::is_ascii_digit),
+        _ => false,
+    }
 }
 
 fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
@@ -386,7 +433,21 @@ mod tests {
     #[test]
     fn no_more_entries_are_kept_than_say_that_they_are_too_many() {
         let text = b"type=dir; a\n".repeat(MAX_ENTRIES + 1_000);
-        assert_eq!(parsed(&text, parse_mlsx_line).len(), MAX_ENTRIES + 1);
+        assert_eq!(parsed(&text, parse_mlsx_line).entries.len(), MAX_ENTRIES + 1);
+    }
+
+    #[test]
+    fn lines_that_are_not_understood_are_told_and_the_sum_of_ls_is_not() {
+        let text = b"insgesamt 12\r\n \r\n-rw-r--r-- 1 u g 9 Nov 22 02:00 x\r\n\
+                     X.TXT;1 2/4 22-NOV-2026 02:00\r\n";
+        let listing = parsed(text, |line| parse_list_line(line, SystemTime::now()));
+        let mut tree = Tree::default();
+        let root = Pending { remote: PathBuf::from("pub"), path: PathBuf::new(), depth: 0 };
+        tree.skip_unread(&root, &listing);
+        assert_eq!((listing.entries.len(), tree.skipped_count), (1, 1));
+        assert_eq!(tree.skipped[0].name, "X.TXT;1 2/4 22-NOV-2026 02:00");
+        let many = parsed(&b"?\r\n?\r\n".repeat(MAX_SKIPPED_NAMED), parse_mlsx_line);
+        assert_eq!((many.unread.len(), many.unread_count), (MAX_SKIPPED_NAMED, 2 * MAX_SKIPPED_NAMED));
     }
 
     #[test]

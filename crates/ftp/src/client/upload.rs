@@ -45,13 +45,16 @@ pub(super) fn upload(
     let watch = |progress: &Progress| watch(Event::Progress(progress));
     let outcome = Outcome { size, resumed_from: have, ..Outcome::default() };
     announce_length(session, size - have)?;
-    let sent = push(session, file, &goal, have, resume, settings, watch)?;
+    // Of a file that grows meanwhile, what it was is sent. File systems that do not know a file's length report 0.
+    let length = (size > 0).then_some(size - have);
+    let source = Source::File { file, offset: have, length };
+    let sent = push(session, source, &goal, have, resume, settings, watch)?;
     // Without the server's word, the bytes that were sent count: the file may have been cut meanwhile.
     let found = session.size(&goal)?.unwrap_or(have + sent.moved.report.bytes);
     if found != size {
         return Err(ClientError::Size { expected: size, found });
     }
-    let checksum = settings.checksum.then(|| verify::compare(session, &goal, file)).transpose();
+    let checksum = settings.checksum.then(|| verify::compare(session, &goal, file, size)).transpose();
     if matches!(checksum, Err(ClientError::Checksum { .. })) && !in_place {
         // No part of it can be resumed. It stays where the server does not let it be removed.
         let _may_stay = session.ask(&Command::Dele(goal.clone()));
@@ -126,7 +129,7 @@ fn announce_length(session: &mut ClientSession, bytes: u64) -> Result<(), Client
 
 fn push(
     session: &mut ClientSession,
-    file: &File,
+    source: Source<'_>,
     goal: &Path,
     have: u64,
     begun_here: &mut bool,
@@ -144,7 +147,6 @@ fn push(
     let grants = BufferGrants::new(settings.send_cap);
     let buffers = if session.server().dialect { Buffers::Grant(&grants) } else { Buffers::Silent };
     let data = || {
-        let source = Source::from(file, have);
         bufwise_mover::send(source, stream, &grants, responder.as_ref(), &job, |progress| desk.tell(progress))
     };
     conduct(session, &order, begun, &desk, buffers, data, watch)

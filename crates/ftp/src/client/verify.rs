@@ -28,7 +28,7 @@ const NOT_RESUMED: u16 = 522;
 /// How long a server may take for a sum: a terabyte at a gigabyte per second.
 const CHECKSUM_TIMEOUT: Duration = Duration::from_secs(1_000);
 
-/// Compares the server's checksum of `remote` with that of `file`; returns it if they agree.
+/// Compares the server's checksum of `remote` with that of the first `len` bytes of `file`; returns it if they agree.
 ///
 /// # Errors
 /// [`ClientError::NoChecksum`] where the server has none, [`ClientError::Checksum`] where the sums differ.
@@ -36,11 +36,11 @@ pub(super) fn compare(
     session: &mut ClientSession,
     remote: &Path,
     file: &File,
+    len: u64,
 ) -> Result<Digest, ClientError> {
     let theirs = ask(session, remote)?;
     let local = PathBuf::from("the local file");
-    let ours =
-        sum(file, theirs.kind(), u64::MAX).map_err(|source| ClientError::Read { path: local, source })?;
+    let ours = sum(file, theirs.kind(), len).map_err(|source| ClientError::Read { path: local, source })?;
     agreed(ours, theirs)
 }
 
@@ -88,7 +88,7 @@ pub(super) fn already(
     size: u64,
     settings: &Settings,
 ) -> Result<Option<Outcome>, ClientError> {
-    let checksum = match settings.checksum.then(|| compare(session, remote, file)).transpose() {
+    let checksum = match settings.checksum.then(|| compare(session, remote, file, size)).transpose() {
         Err(ClientError::Checksum { .. }) => return Ok(None),
         compared => compared?,
     };
@@ -135,7 +135,7 @@ fn ask(session: &mut ClientSession, remote: &Path) -> Result<Digest, ClientError
     question.answer(&reply).ok_or_else(|| ClientError::refused(&command, &reply))
 }
 
-/// Returns the sum of the first `len` bytes, or of all there are.
+/// Returns the sum of the first `len` bytes, or of all if there are fewer.
 fn sum(mut file: &File, kind: HashKind, len: u64) -> io::Result<Digest> {
     file.seek(SeekFrom::Start(0))?;
     let mut rest = file.take(len);

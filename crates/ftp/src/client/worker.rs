@@ -229,15 +229,25 @@ impl Worker {
         let (mut left, mut wait, mut again, mut anew) =
             (self.settings.retries, self.settings.retry_wait, None, false);
         let mut lasting = false;
+        // The choice of TLS before that of TLS 1.2, and the refusal that led to it.
+        let mut former = None;
         loop {
-            let done = self.session().and_then(|session| work(session, again, watch));
+            let mut done = self.session().and_then(|session| work(session, again, watch));
+            // The server has no TLS 1.2, so its refusal had another cause.
+            if matches!(done, Err(ClientError::Tls(_)))
+                && let Some((security, refusal)) = former.take()
+            {
+                self.access.security = security;
+                done = Err(refusal);
+            }
             match done {
                 Err(ClientError::TailDiffers | ClientError::CannotResume { .. }) if !anew => {
                     watch(Event::BegunAnew);
                     (anew, again) = (true, Some(false));
                 }
                 Err(error) if !lasting && self.wants_resumption(&error) => {
-                    self.access.security = self.access.security.with_lasting_sessions();
+                    let older = self.access.security.with_lasting_sessions();
+                    former = Some((std::mem::replace(&mut self.access.security, older), error));
                     if let Some(session) = self.session.take() {
                         session.close();
                     }

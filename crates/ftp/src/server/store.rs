@@ -181,15 +181,17 @@ impl Store {
     /// Creates a directory and synchronises it to the disk, because files stored in it would be lost with it.
     ///
     /// # Errors
-    /// Any [`StoreError`].
+    /// [`StoreError::Busy`] while an upload holds the name; else any [`StoreError`].
     pub(super) fn make_directory(&self, path: &VirtualPath) -> Result<(), StoreError> {
+        path.name().ok_or(StoreError::Exists)?;
+        self.check_free(path)?;
         self.top.create_dir(path.relative())?;
         let changed = match self.top.open(path.parent().relative()) {
             // The server may not read it. On file systems with a journal the new directory commits its name as well.
             Err(error) if error.kind() == ErrorKind::PermissionDenied => self.top.open(path.relative()),
             opened => opened,
         };
-        Ok(changed?.sync_all()?)
+        Ok(upload::synchronise(&changed?.into_std())?)
     }
 
     /// Removes an empty directory.

@@ -184,7 +184,7 @@ impl Upload {
         moment();
         // The name must be on the disk, too, before the client gets the reply.
         match self.directory.open(".") {
-            Ok(directory) => directory.sync_all()?,
+            Ok(directory) => synchronise(&directory.into_std())?,
             // The server may not read the directory. On file systems with a journal this commits the new name as well.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => self.file.sync_all()?,
             Err(error) => return Err(error.into()),
@@ -236,6 +236,17 @@ fn copy(from: &mut File, to: &mut File, len: u64, cancel: &Cancel) -> io::Result
         }
     }
     Ok(Some(copied))
+}
+
+/// Brings the names in a directory to the disk, where its file system can do so (fsync(2), EINVAL).
+///
+/// # Errors
+/// The system's error.
+pub(super) fn synchronise(directory: &File) -> io::Result<()> {
+    match directory.sync_all() {
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
+        synchronised => synchronised,
+    }
 }
 
 /// Removes the partial file of an interrupted upload of `name`.
@@ -365,6 +376,13 @@ mod tests {
         let upload = Upload::begin(directory, OsStr::new("program"), Start::New).unwrap();
         assert!(upload.finish(|| Ok(true)).unwrap());
         assert_eq!(std::fs::metadata(&program).unwrap().permissions().mode() & 0o7777, 0o755);
+    }
+
+    #[test]
+    fn a_file_system_that_synchronises_no_directories_takes_files() {
+        let directory = File::open("/proc").unwrap();
+        assert_eq!(directory.sync_all().unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        synchronise(&directory).unwrap();
     }
 
     #[test]

@@ -6,12 +6,13 @@
 #[expect(dead_code, reason = "the client does the talking here; the server's own tests need more")]
 mod support;
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bufwise_ftp::client::{
-    Access, Folder, Login, Scheme, Security, Settings, Target, Tree, Worker, in_parallel,
+    Access, Event, Folder, Login, Scheme, Security, Settings, Target, Tree, Worker, in_parallel,
 };
 use bufwise_ftp::server::{Rights, TlsConfig, Users, users};
 use bufwise_ftp::wire::Secret;
@@ -129,6 +130,24 @@ fn an_interrupted_put_ends_up_whole() {
             assert_eq!(put.resumed_from, 2_000_000, "it is there");
             fs::remove_file(ends.served.path("file")).unwrap();
         }
+    }
+}
+
+#[test]
+fn of_a_file_that_grows_while_it_is_put_comes_what_it_was() {
+    for encrypted in [false, true] {
+        let ends = ends(PolicyKind::Kernel, encrypted);
+        let bytes = pattern(1_000_000);
+        let file = ends.local("up", &bytes);
+        let mut writer = OpenOptions::new().append(true).open(ends.local.path().join("up")).unwrap();
+        let grow = |event: Event<'_>| {
+            if let Event::Begun { .. } = event {
+                writer.write_all(b"more").unwrap();
+            }
+        };
+        let put = ends.worker().put(&file, Path::new("file"), grow).unwrap();
+        assert!(put.size == 1_000_000 && put.checksum.is_some());
+        assert!(fs::read(ends.served.path("file")).unwrap() == bytes);
     }
 }
 

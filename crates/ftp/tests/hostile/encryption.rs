@@ -1,6 +1,8 @@
 //! TLS that is refused, manipulated, or ended too soon.
 
 use std::io::Read;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use bufwise_ftp::client::{ClientError, Security, Worker};
 use bufwise_mover::Cancel;
@@ -102,6 +104,42 @@ fn encrypted_data_that_is_cut_short_is_not_the_file() {
             assert!(matches!(error, ClientError::Move(_)), "{error}");
         }
     }
+}
+
+#[test]
+fn a_file_that_is_there_is_known_where_the_server_announces_no_end() {
+    let (tls, security) = certificate();
+    let server = Scripted::new(pattern(200_000), move |talk, line| match line {
+        "AUTH TLS" => begin(talk, &tls, b"234 go\r\n"),
+        "RETR file" => encrypted(talk, &tls, usize::MAX, false),
+        _ => talk.usual(line),
+    });
+    let mut client = Client::of(&server);
+    client.access.security = security;
+    client.get().unwrap();
+    assert_eq!(client.got(), *server.content);
+    client.settings.resume = true;
+    assert!(client.get().unwrap().report.is_none(), "nothing had to be moved");
+}
+
+#[test]
+fn a_server_without_tls_1_2_may_refuse_a_data_connection_for_a_while() {
+    let (tls, security) = certificate();
+    let sessions = AtomicUsize::new(0);
+    let server = Scripted::new(pattern(10), move |talk, line| match line {
+        // The second session is the one with TLS 1.2.
+        "AUTH TLS" if sessions.fetch_add(1, Ordering::Relaxed) == 1 => talk.say("234 go").map(|_| false),
+        "AUTH TLS" => begin(talk, &tls, b"234 go\r\n"),
+        "RETR file" if sessions.load(Ordering::Relaxed) == 1 => talk.say("425 not now"),
+        "RETR file" => encrypted(talk, &tls, usize::MAX, true),
+        _ => talk.usual(line),
+    });
+    let mut client = Client::of(&server);
+    client.access.security = security;
+    (client.settings.retries, client.settings.retry_wait) = (1, Duration::ZERO);
+    client.get().unwrap();
+    assert_eq!(client.got(), *server.content);
+    assert_eq!(server.said().iter().filter(|line| *line == "AUTH TLS").count(), 3);
 }
 
 /// Sends at most `most` bytes of the file over TLS; then announces the end of the stream (`told`), or just ends the connection.

@@ -357,18 +357,22 @@ fn a_transfer_counts_as_activity_and_one_that_stands_still_is_given_up() {
         config.times.idle = Duration::from_secs(4);
         config.times.stall = Duration::from_secs(3);
     });
-    let mut client = served.client();
-    let mut data = client.data();
-    client.ask("STOR file", 150);
-    let start = Instant::now();
-    while start.elapsed() < Duration::from_millis(4_500) {
-        data.write_all(b"some").unwrap();
-        thread::sleep(Duration::from_millis(10));
-    }
-    drop(data);
+    let (mut client, mut still) = (served.client(), served.client());
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let _data = still.begin("STOR other", b"some");
+            still.expect(426);
+            still.ask("NOOP", 200);
+        });
+        let mut data = client.data();
+        client.ask("STOR file", 150);
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_millis(4_500) {
+            data.write_all(b"some").unwrap();
+            thread::sleep(Duration::from_millis(10));
+        }
+    });
     client.expect(226);
-    let _data = client.begin("STOR other", b"some");
-    client.expect(426);
     client.ask("NOOP", 200);
     let log = served.log();
     assert!(log.contains("received /other") && log.contains("no data for 3 s"), "{log}");

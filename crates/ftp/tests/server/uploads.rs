@@ -241,6 +241,7 @@ fn a_name_that_an_upload_holds_is_not_for_others() {
     eventually("it has come", || has_come(&served, 7));
     let mut other = served.client();
     other.ask("DELE file", 450);
+    other.ask("MKD file", 450);
     other.passive();
     other.ask("STOR file", 450);
     data.write_all(b"the first").unwrap();

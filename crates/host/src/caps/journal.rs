@@ -13,8 +13,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use nix::fcntl::{Flock, FlockArg};
 
@@ -207,6 +208,15 @@ impl Directory {
             let _gone = fs::remove_file(self.owners(namespace, part));
         }
     }
+}
+
+/// Inode and time of a journal, by which new content is told from old.
+pub(super) type Version = (u64, SystemTime);
+
+/// Returns the version of a namespace's journal in `directory`; `None`: there is no journal.
+pub(super) fn version(directory: &Path, namespace: u64) -> Option<Version> {
+    let journal = fs::metadata(directory.join(format!("{PREFIX}{namespace}"))).ok()?;
+    Some((journal.ino(), journal.modified().ok()?))
 }
 
 fn private_file(path: &Path) -> io::Result<File> {

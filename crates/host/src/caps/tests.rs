@@ -388,6 +388,10 @@ fn root_what_devices_take_follows_one_owner_and_never_exceeds_what_another_relie
         let wanted = |size| [Wanted::Devices { size, also_in_the_first: true }];
         let mut one = caps.raise(&wanted(u64::MAX)).unwrap();
         is(65_536);
+        drop(caps.raise(&wanted(4_096)).unwrap());
+        is(4_096);
+        assert_eq!(one.notice_changes().unwrap(), [], "another owner has come and gone");
+        is(65_536);
         let of_maxima = caps.raise(&[Wanted::Maximum(Setting::TcpRmem, 8_000_000)]).unwrap();
         one.bound_devices(8_192).unwrap();
         is(8_192);
@@ -397,8 +401,14 @@ fn root_what_devices_take_follows_one_owner_and_never_exceeds_what_another_relie
         one.bound_devices(16_384).unwrap();
         is(4_096);
         drop(other);
+        is(4_096);
         assert_eq!(one.notice_changes().unwrap(), [], "no change of the administrator's");
-        one.bound_devices(16_384).unwrap();
+        is(16_384);
+        let mut killed = caps.raise(&wanted(4_096)).unwrap();
+        assert_eq!(one.notice_changes().unwrap(), []);
+        is(4_096);
+        killed.memberships.clear();
+        assert_eq!(one.notice_changes().unwrap(), []);
         is(16_384);
         drop(one);
         is(65_536);
@@ -407,6 +417,27 @@ fn root_what_devices_take_follows_one_owner_and_never_exceeds_what_another_relie
         let mut maxima = caps.raise(&[Wanted::Maximum(Setting::TcpRmem, 8_000_000)]).unwrap();
         maxima.bound_devices(4_096).unwrap();
         is(65_536);
+    };
+    in_namespace_with_devices(work);
+}
+
+#[test]
+fn root_a_device_that_the_administrator_has_changed_stays_so_whatever_the_shares_require() {
+    if !bufwise_trial::root() {
+        return;
+    }
+    let work = || {
+        let journals = tempfile::tempdir().unwrap();
+        let caps = Caps::with_journals(journals.path());
+        let [changed, other] = own_devices(&Settings::open(&caps.settings).unwrap());
+        let mut raised = caps.raise(&[Wanted::Devices { size: 8_192, also_in_the_first: true }]).unwrap();
+        changed.write(&Value::parse(changed.setting, "32768 32768").unwrap()).unwrap();
+        raised.bound_devices(4_096).unwrap();
+        let taken = || [&changed, &other].map(|open| open.read().unwrap().to_string());
+        assert_eq!(taken(), ["32768 32768", "4096 4096"]);
+        assert_eq!(raised.notice_changes().unwrap().len(), 1);
+        drop(raised);
+        assert_eq!(taken(), ["32768 32768", "65536 65536"]);
     };
     in_namespace_with_devices(work);
 }

@@ -52,6 +52,7 @@ pub struct Options {
     /// Most connections that are tuned at a time.
     pub max_connections: Option<MaxConnections>,
     /// Cgroups whose connections are tuned; none: the whole host.
+    #[serde(deserialize_with = "not_empty")]
     pub cgroups: Option<Vec<PathBuf>>,
     /// Whether buffers that programs have set are sized as well.
     #[serde(rename = "override")]
@@ -199,8 +200,19 @@ pub(super) fn path(named: Option<&Path>) -> &Path {
 
 /// Returns the control socket that the default configuration file names, or the default socket.
 pub fn configured_socket() -> PathBuf {
-    settings(None, &Options::default())
-        .map_or_else(|_| control::DEFAULT_PATH.into(), |settings| settings.socket)
+    let named = read(path(None)).ok().and_then(|text| socket_in(&text));
+    named.unwrap_or_else(|| control::DEFAULT_PATH.into())
+}
+
+/// Returns the control socket that a file's text names. An error in another key does not matter: a daemon that runs keeps its
+/// socket when it refuses the file.
+fn socket_in(text: &str) -> Option<PathBuf> {
+    #[derive(Deserialize)]
+    struct Place {
+        socket: Option<PathBuf>,
+    }
+
+    toml::from_str::<Place>(text).ok()?.socket
 }
 
 fn read(path: &Path) -> io::Result<String> {
@@ -218,6 +230,15 @@ fn read(path: &Path) -> io::Result<String> {
         ));
     }
     Ok(text)
+}
+
+/// Deserialises paths of cgroups. An empty one would be the root, which is the whole host.
+fn not_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<PathBuf>>, D::Error> {
+    let paths = Vec::<PathBuf>::deserialize(deserializer)?;
+    if paths.iter().any(|path| path.as_os_str().is_empty()) {
+        return Err(de::Error::custom("a path is empty: write one as /system.slice/nginx.service"));
+    }
+    Ok(Some(paths))
 }
 
 /// Deserialises a value in its command-line form.
@@ -304,6 +325,12 @@ mod tests {
     }
 
     #[test]
+    fn the_socket_is_found_beside_errors_in_other_keys() {
+        assert_eq!(socket_in("polcy = 1\nsocket = \"/run/a/control\"\n"), Some("/run/a/control".into()));
+        assert!(["memory = \"1MB\"", "socket = 5", "socket"].map(socket_in).iter().all(Option::is_none));
+    }
+
+    #[test]
     fn errors_name_line_key_and_what_is_allowed() {
         for (text, words) in [
             ("\npolcy = \"abt\"", &["line 2", "polcy", "`receive-memory`"][..]),
@@ -318,6 +345,7 @@ mod tests {
             ("max-connections = 0", &["line 1: max-connections", "from 1 to 1000000"]),
             ("memory = true", &["line 1: memory", "64MiB"]),
             ("cgroups = \"/a\"", &["line 1: cgroups", "sequence"]),
+            ("cgroups = [\"/a\", \"\"]", &["line 1: cgroups", "empty", "/system.slice/"]),
             ("override = \"yes\"", &["line 1: override", "boolean"]),
             ("policy", &["line 1"]),
             ("socket = \"\u{1}", &["line 1"]),

@@ -71,9 +71,16 @@ impl Ledgers {
         self.ended = news.iter().flatten().map(News::changes).fold(before.ended, both);
     }
 
-    /// Returns, for each part, the shares of connections that come before the first sample.
-    pub(super) fn shares(&self) -> Vec<Shares> {
-        self.all.iter().map(|ledger| ledger.books.shares()).collect()
+    /// Returns, for each part of the next task, the shares until its first sample. Where its engine takes over the records of
+    /// a former part (`inherit`), no connection has more than before: the first shares are those of few newcomers.
+    pub(super) fn shares_of(&self, task: &Task, inherit: &[Option<usize>]) -> Vec<Shares> {
+        let mut all: Vec<Shares> = Self::new(task).all.iter().map(|ledger| ledger.books.shares()).collect();
+        for (shares, former) in all.iter_mut().zip(inherit) {
+            let Some(former) = former.and_then(|number| self.all.get(number)) else { continue };
+            shares.level = lowered(shares.level, former.books.asked().send.level);
+            shares.window = lowered(shares.window, former.books.shares().window);
+        }
+        all
     }
 
     /// Returns the terms of each part; if memory is not shared out (`is_shared` is false), the demand counts as zero.
@@ -91,7 +98,8 @@ impl Ledgers {
         self.all.iter().map(|ledger| ledger.books.interval()).min().unwrap_or_default()
     }
 
-    /// Makes the next sample return the bound of the devices even if it has not changed: they may have another one.
+    /// Makes the next sample return the bound of the devices, and the next round all orders, even if they have not changed:
+    /// devices and engines may have others.
     pub(super) fn tell_again(&mut self) {
         self.all.iter_mut().for_each(|ledger| ledger.books.tell_again());
     }
@@ -133,6 +141,11 @@ impl Ledgers {
         }
         balance
     }
+}
+
+/// Returns the bound, but no more than the other one, if there are both.
+fn lowered(bound: Option<Bytes>, other: Option<Bytes>) -> Option<Bytes> {
+    bound.map(|bound| other.map_or(bound, |other| bound.min(other)))
 }
 
 /// Adds two counts of both directions.
@@ -245,7 +258,21 @@ mod tests {
     }
 
     #[test]
+    fn until_the_first_sample_after_a_reload_no_connection_has_more_than_before() {
+        let mut ledgers = Ledgers::new(&halves("eq,drs"));
+        let begins = ledgers.shares_of(&halves("eq,drs"), &[None, None]);
+        let ten =
+            |first: u64| -> Vec<FlowState> { (first..first + 10).map(|cookie| flow(cookie, 0)).collect() };
+        ledgers.observe(&[ten(1), ten(11)], None, Micros::from_secs(1), |_| true);
+        let shares = ledgers.shares_of(&halves("eq,drs"), &[Some(0), None]);
+        assert_eq!(shares[0].level, Some(Bytes(41_943)), "four fifths of 512 KiB among ten");
+        assert!(shares[0].window < begins[0].window, "{shares:?}");
+        assert_eq!(shares[1], begins[1], "connections that are given back begin anew");
+    }
+
+    #[test]
     fn without_groups_there_is_one_part() {
-        assert_eq!(Ledgers::new(&configured("memory = \"1MiB\"")).shares().len(), 1);
+        let task = configured("memory = \"1MiB\"");
+        assert_eq!(Ledgers::new(&task).shares_of(&task, &[None]).len(), 1);
     }
 }

@@ -288,7 +288,7 @@ impl Daemon {
     }
 
     fn load(&mut self, task: Arc<Task>, inherit: Vec<Option<usize>>) {
-        let shares = Ledgers::new(&task).shares();
+        let shares = self.ledgers.shares_of(&task, &inherit);
         self.act(Action::Load(Load { task, inherit, shares }));
     }
 

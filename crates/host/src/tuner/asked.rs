@@ -7,7 +7,7 @@ use bufwise_units::Bytes;
 pub(crate) struct Asked {
     /// Connections that take part in the shares.
     pub(crate) connections: u64,
-    /// Memory that they demand together.
+    /// Memory that they demand together, with what closing connections still hold.
     pub(crate) demand: Bytes,
     /// Memory that is shared out among them; zero: this direction has no shares.
     pub(crate) shared: Bytes,

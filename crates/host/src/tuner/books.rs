@@ -94,8 +94,10 @@ impl Books {
         self.shares.interval()
     }
 
-    /// Makes the next sample return the bound of the devices even if it has not changed: they may have another one.
+    /// Makes the next sample return the bound of the devices, and the next round all orders, even if they have not changed:
+    /// devices and engine may have others.
     pub(crate) fn tell_again(&mut self) {
+        self.shares.tell_again();
         self.at_once.iter_mut().for_each(AtOnce::tell_again);
     }
 

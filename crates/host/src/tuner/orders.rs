@@ -2,8 +2,8 @@
 //!
 //! Problem: an order is a write into a kernel map. In a large set of connections most orders change little per round.
 //! Rule: an order is written if its demand or its limit differs from the last written one by more than 1/64. Each
-//! order is also written once in 16 rounds in any case, because the map may have had no room for it. The papers'
-//! rules (`:published`) are written at any change.
+//! order is also written once in 16 rounds in any case, because the map may have had no room for it, and all are written
+//! after some could not be. The papers' rules (`:published`) are written at any change.
 //! Properties kept: the last written limit is at most 64/63 of the limit that the round gave. While orders are written,
 //! their limits sum to no more than before or after: those that lower a limit come first.
 
@@ -25,6 +25,8 @@ pub(super) struct Orders {
     told: ByCookie<Order>,
     rounds: u64,
     is_exact: bool,
+    /// Whether the next round writes all orders.
+    repeats_all: bool,
 }
 
 impl Orders {
@@ -33,10 +35,16 @@ impl Orders {
         Self { is_exact, ..Self::default() }
     }
 
+    /// Makes the next round write all orders: the kernel may lack some of those that were to be written.
+    pub(super) fn tell_again(&mut self) {
+        self.repeats_all = true;
+    }
+
     /// Returns the orders of a round that must be written, in the order of writing.
     pub(super) fn changed(&mut self, mut round: Vec<(u64, Order)>) -> Vec<(u64, Order)> {
         self.rounds += 1;
         let (turn, is_exact) = (self.rounds % REPEAT, self.is_exact);
+        let repeats_all = std::mem::take(&mut self.repeats_all);
         // One allocation for all new orders.
         self.told.reserve(round.len().saturating_sub(self.told.len()));
         let mut raised = Vec::new();
@@ -46,7 +54,8 @@ impl Orders {
                 Entry::Occupied(told) => Some(*told.get()),
                 Entry::Vacant(_) => None,
             };
-            if before.is_some_and(|told| is_near(&told, order, is_exact)) && cookie % REPEAT != turn {
+            let is_due = repeats_all || cookie % REPEAT == turn;
+            if !is_due && before.is_some_and(|told| is_near(&told, order, is_exact)) {
                 return false;
             }
             told.insert_entry(*order);
@@ -115,6 +124,17 @@ mod tests {
         assert_eq!(orders.changed(vec![least, off]), [], "the written 64,000 are 64/63 of it");
         let rounds: Vec<_> = (0..16).map(|_| orders.changed(vec![near, off])).collect();
         assert_eq!(rounds.concat().len(), 2, "each once: {rounds:?}");
+    }
+
+    #[test]
+    fn after_orders_that_could_not_be_written_the_next_round_writes_all() {
+        let mut orders = Orders::new(false);
+        let all = [order(108, 64_000), order(109, 64_000)];
+        orders.changed(all.to_vec());
+        assert_eq!(orders.changed(all.to_vec()), []);
+        orders.tell_again();
+        assert_eq!(orders.changed(all.to_vec()), all);
+        assert_eq!(orders.changed(all.to_vec()), []);
     }
 
     #[test]

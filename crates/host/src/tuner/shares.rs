@@ -16,6 +16,9 @@
 //! sample has a round (`books.rs`). A connection that starts between two rounds finds a bound already. Beside few other
 //! connections this is the part that one more connection would have, and not the bound of the others.
 //!
+//! A connection whose application has closed it keeps its queue until the peer has acknowledged it. What such queues hold
+//! is taken from the memory that the others share.
+//!
 //! Properties kept: the limits of the connections that take part under SABT sum to at most 9/10 of the budget at any time,
 //! and each is at least the smaller of the demand and an equal part. Where SABT shares as ABT does, the sum is within that
 //! for fourfold growth. Neither holds with less than [`FLOOR`] for each connection.
@@ -73,6 +76,8 @@ const ABOUT_TO_BEGIN: Micros = Micros(1_000_000);
 const SPARE: usize = 64;
 /// Part of the budget that is shared out; the rest covers changes between two samples.
 const SHARED: (u64, u64) = (4, 5);
+/// Part of the budget that is shared out at least, however much closing connections hold: they starve no other.
+const LEFT: (u64, u64) = (1, 16);
 /// SABT: part of the budget into which connections whose demands are met may grow where demand exceeds the memory. It
 /// fits into the budget beside what is shared out, a 64th for limits that were not written again (`orders.rs`), and an
 /// eighth of what is shared out for newcomers: (4/5 + 1/12) * 64/63 + 1/10 < 1.
@@ -156,6 +161,11 @@ impl ShareBook {
         }
     }
 
+    /// Makes the next round return all orders, because some may not have been written.
+    pub(super) fn tell_again(&mut self) {
+        self.orders.tell_again();
+    }
+
     /// Forgets a connection.
     pub(super) fn forget(&mut self, cookie: u64) {
         self.models.remove(&cookie);
@@ -199,10 +209,10 @@ impl ShareBook {
             takes_part(flow, self.small_document) && (self.policy.is_published() || !rests(flow, now))
         };
         let flows: Vec<&FlowState> = all.iter().filter(takes_part).collect();
-        let shared = self.shared();
+        let shared = self.left(all);
         let claims: Vec<Claim> = flows.iter().map(|flow| self.claim(flow, now)).collect();
         let demands: Vec<Bytes> = claims.iter().map(|claim| claim.demand).collect();
-        let asked = self.asked(&demands);
+        let asked = self.asked(&demands, all);
         let share = match self.policy {
             PolicyKind::Eq if flows.is_empty() => Share::Level(shared.scaled(1, AT_ONCE)),
             PolicyKind::Eq => share::equal(flows.len(), shared),
@@ -230,7 +240,7 @@ impl ShareBook {
         let is_beside_few = level.is_some() && !self.policy.is_published() && all.len() <= FEW;
         let shares = Shares {
             level,
-            newcomer: is_beside_few.then(|| self.part_of_one_more(&flows, Self::may_begin(all, now))),
+            newcomer: is_beside_few.then(|| part_of_one_more(&flows, Self::may_begin(all, now), shared)),
             newest_at: newest_that_has_begun(all),
             window: None,
             pressure: self.is_pressed(held),
@@ -238,13 +248,18 @@ impl ShareBook {
         Round { shares, orders: Vec::new(), asked: Asked { level, ..asked }, soon: false }
     }
 
-    /// Returns the bound of one more connection beside `others`. `waiting` connections without a demand have the same
-    /// bound, and may begin at once with it.
-    fn part_of_one_more(&self, others: &[&FlowState], waiting: u64) -> Bytes {
-        let least = if busy(others) == 0 && waiting == 0 { AT_ONCE } else { BESIDE_BUSY };
-        let part = self.shared().scaled(1, least.max(others.len() as u64 + 1));
-        let together = self.shared().scaled(1, least * (waiting + 1));
-        part.min(together.max(LEAST)).max(FLOOR)
+    /// Returns the memory that is shared out among the connections that may still send.
+    fn left(&self, all: &[FlowState]) -> Bytes {
+        (self.shared() - self.closing(all)).max(self.budget.scaled(LEFT.0, LEFT.1))
+    }
+
+    /// Returns the memory that closing connections still hold; zero under the papers' rules, which do not consider it.
+    fn closing(&self, all: &[FlowState]) -> Bytes {
+        if self.policy.is_published() {
+            return Bytes::ZERO;
+        }
+        let is_closing = |flow: &&FlowState| !flow.may_send && !flow.closed && !flow.owned.send;
+        all.iter().filter(is_closing).map(|flow| flow.sample.send_queued).sum()
     }
 
     /// Counts the connections without a demand that find a newcomer's bound when they begin: those that wait, and those at
@@ -258,13 +273,15 @@ impl ShareBook {
         all.iter().filter(counts).count() as u64
     }
 
-    /// Returns the sum of these demands and the memory shared; all zero if the policy has no shares.
-    fn asked(&self, demands: &[Bytes]) -> Asked {
+    /// Returns the sum of these demands and of what closing connections hold, and the memory shared; all zero if the policy
+    /// has no shares.
+    fn asked(&self, demands: &[Bytes], all: &[FlowState]) -> Asked {
         if !self.has_shares() {
             return Asked::default();
         }
         let (connections, shared) = (demands.len() as u64, self.shared());
-        Asked { connections, demand: demands.iter().copied().sum(), shared, ..Asked::default() }
+        let demand = demands.iter().copied().sum::<Bytes>() + self.closing(all);
+        Asked { connections, demand, shared, ..Asked::default() }
     }
 
     /// Returns whether the policy shares the budget out.
@@ -292,7 +309,7 @@ impl ShareBook {
         held: Bytes,
         now: Micros,
     ) -> (Shares, Vec<(u64, Order)>, bool) {
-        let (shared, growing) = (self.shared(), self.budget.scaled(GROWING.0, GROWING.1));
+        let (shared, growing) = (self.left(all), self.budget.scaled(GROWING.0, GROWING.1));
         let senders = |flow: &&FlowState| is_ours(flow) && !rests(flow, now);
         let senders: Vec<&FlowState> = all.iter().filter(senders).collect();
         let (mut orders, soon): (Vec<(u64, Order)>, bool) = if is_tight(&senders, shared) {
@@ -303,7 +320,7 @@ impl ShareBook {
             let of_each = flows.iter().zip(claims).zip(limits);
             (of_each.map(|((flow, claim), limit)| (flow.cookie, claim.order(limit))).collect(), soon)
         };
-        let level = self.part_of_one_more(&senders, Self::may_begin(all, now));
+        let level = part_of_one_more(&senders, Self::may_begin(all, now), shared);
         // With its last order a connection at rest would begin with memory that others have by now.
         let was_ordered =
             |flow: &&FlowState| is_ours(flow) && rests(flow, now) && self.orders.has(flow.cookie);
@@ -401,6 +418,15 @@ fn model() -> sabt::Config {
 /// is, so proportional parts cannot be kept.
 fn is_tight(flows: &[&FlowState], budget: Bytes) -> bool {
     budget.scaled(1, busy(flows).max(1) as u64) < NEWCOMER
+}
+
+/// Returns the bound of one more connection beside `others`, of the memory `shared`. `waiting` connections without a demand
+/// have the same bound, and may begin at once with it.
+fn part_of_one_more(others: &[&FlowState], waiting: u64, shared: Bytes) -> Bytes {
+    let least = if busy(others) == 0 && waiting == 0 { AT_ONCE } else { BESIDE_BUSY };
+    let part = shared.scaled(1, least.max(others.len() as u64 + 1));
+    let together = shared.scaled(1, least * (waiting + 1));
+    part.min(together.max(LEAST)).max(FLOOR)
 }
 
 /// Counts the connections that have something queued.

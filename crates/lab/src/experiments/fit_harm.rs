@@ -211,7 +211,11 @@ fn alone() -> Vec<Case> {
 fn varying() -> Vec<Case> {
     let lossy = |probability| PathSpec { loss: Loss::Uniform { probability }, ..usual() };
     let jittery = |millis| PathSpec { jitter: Nanos::from_millis(millis), ..path(100, 50) };
-    let stepping = |trace: &str| PathSpec { trace: trace.parse().ok(), ..usual() };
+    // Each method has the first stage for as long, however late it starts.
+    let stepping = |trace: &str| {
+        let trace = trace.parse().ok();
+        PathSpec { trace, trace_begins_with_data: true, ..usual() }
+    };
     let shared = |rate, trace: Option<Trace>| PathSpec { trace, queue: bytes(750_000), ..path(rate, 40) };
     let writer = |name, options| case(name, usual(), vec![Flow { writes: Some(options), ..download() }]);
     let packets = Some(QueueSize::Limit(QueueLimit::Packets(160)));
@@ -341,14 +345,15 @@ mod tests {
 
     #[test]
     fn traces_are_there() {
-        let traced = |name: &str| {
+        let path = |name: &str| {
             let experiment = experiments().remove(0);
             let case = experiment.cases.into_iter().find(|case| case.name == name).unwrap();
-            let path = case.paths.into_iter().next().unwrap();
-            path.trace.or(path.trace_a_to_b).is_some()
+            case.paths.into_iter().next().unwrap()
         };
         for name in ["LTE", "Wi-Fi", "ACKs in bursts", "rate x 2", "rate / 2", "RTT x 2", "RTT / 2"] {
-            assert!(traced(name), "{name}");
+            let path = path(name);
+            assert_eq!(path.trace_begins_with_data, name.contains(" x ") || name.contains(" / "), "{name}");
+            assert!(path.trace.or(path.trace_a_to_b).is_some(), "{name}");
         }
     }
 

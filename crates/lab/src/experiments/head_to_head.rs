@@ -114,7 +114,12 @@ fn on_changing_paths() -> Vec<Case> {
         let queue = Some(QueueSize::Limit(QueueLimit::Bytes(250_000)));
         Case {
             name: name.to_owned(),
-            paths: vec![PathSpec { trace: trace.parse().ok(), queue, ..path(100, 20) }],
+            paths: vec![PathSpec {
+                trace: trace.parse().ok(),
+                trace_begins_with_data: true,
+                queue,
+                ..path(100, 20)
+            }],
             flows: vec![Flow { amount, ..Flow::default() }],
             memory: None,
             quick,
@@ -228,7 +233,7 @@ mod tests {
             experiment.cases(true).map(|case| (case, experiment.methods(case, true).count())).collect();
         assert!(quick.iter().any(|(case, methods)| case.setup.cell.is_some() && *methods == 11));
         assert!(quick.iter().any(|(case, methods)| case.memory.is_some() && *methods == FEW.len()));
-        assert!(quick.iter().any(|(case, _)| case.paths[0].trace.is_some()));
+        assert!(quick.iter().any(|(case, _)| case.paths[0].trace_begins_with_data));
         assert!(experiment.seconds(true, None) < 60, "{} s", experiment.seconds(true, None));
         let whole = experiment.cases.iter().flat_map(|case| experiment.methods(case, false)).count();
         assert_eq!(whole, experiment.cases.len() * 11);

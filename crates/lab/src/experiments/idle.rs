@@ -1,4 +1,7 @@
 //! The rate and the round trip of a case's idle path, at any moment.
+//!
+//! Terms: `t` and `begin` are seconds of the run, and so is `data`, the moment at which its first data came to the path. A
+//! trace counts from the making of the path, or from then on ([`PathSpec::trace_begins_with_data`]).
 
 use bufwise_link::{Step, Trace};
 use bufwise_units::{BitRate, Nanos};
@@ -13,35 +16,39 @@ use crate::testbed::goodput_ceiling;
 /// Interval at which a changing rate is sampled, s.
 const STEP: f64 = 0.05;
 
-/// Returns the most payload per second that the case's first path carries in `seconds` from `begin` of the run on, bit/s; for a
-/// cell of a grid with an ideal slow start. `None` without a rate.
-pub(super) fn goodput(case: &Case, way: Way, begin: f64, seconds: f64) -> Option<f64> {
+/// Returns the most payload per second that the case's first path carries in `seconds` from `begin` on, bit/s; for a cell of a
+/// grid with an ideal slow start. `None` without a rate.
+pub(super) fn goodput(case: &Case, way: Way, data: f64, begin: f64, seconds: f64) -> Option<f64> {
     if let Some(cell) = case.setup.cell {
         return Some(Cell { seconds: seconds.round() as u32, ..cell }.ceiling_bps());
     }
     let path = way.of(case.paths.first()?);
     let moments = (seconds / STEP).ceil().max(1.0) as u32;
-    let rates = (0..moments).map(|moment| Some(rate(&path, begin + f64::from(moment) * STEP)?.0 as f64));
+    let at = |moment: u32| rate(&path, data, begin + f64::from(moment) * STEP);
+    let rates = (0..moments).map(|moment| Some(at(moment)?.0 as f64));
     let mean = rates.sum::<Option<f64>>()? / f64::from(moments);
     Some(goodput_ceiling(BitRate(mean as u64), path.mtu))
 }
 
 /// Returns the mean of the senders' smoothed round trips minus that of the idle first path at the same moment, s.
-pub(super) fn added_rtt(case: &Case, samples: &[&ConnectionSample]) -> Option<f64> {
+pub(super) fn added_rtt(case: &Case, data: f64, samples: &[&ConnectionSample]) -> Option<f64> {
     let path = case.paths.first()?;
-    mean(samples.iter().map(|sample| f64::from(sample.srtt_us) / 1e6 - round_trip(path, sample.t)))
+    mean(samples.iter().map(|sample| f64::from(sample.srtt_us) / 1e6 - round_trip(path, data, sample.t)))
 }
 
-/// Returns the rate of the path's slowest link at `t` seconds of the run; `None`: none has a rate.
-fn rate(path: &PathSpec, t: f64) -> Option<BitRate> {
-    let of_link = |link: &PathSpec| latest(link.trace.as_ref(), t, |step| step.rate).or(link.rate);
+/// Returns the rate of the path's slowest link at `t`; `None`: none has a rate.
+fn rate(path: &PathSpec, data: f64, t: f64) -> Option<BitRate> {
+    let of_link = |link: &PathSpec| {
+        latest(link.trace.as_ref(), of_traces(link, data, t), |step| step.rate).or(link.rate)
+    };
     path.own_and_shared().filter_map(of_link).min()
 }
 
-/// Returns the round trip of the idle path over all its links at `t` seconds of the run, s.
-fn round_trip(path: &PathSpec, t: f64) -> f64 {
+/// Returns the round trip of the idle path over all its links at `t`, s.
+fn round_trip(path: &PathSpec, data: f64, t: f64) -> f64 {
     let one_way = |link: &PathSpec, trace: Option<&Trace>| {
-        latest(trace, t, |step| step.delay).map_or(link.rtt.0 as f64 / 2.0, |delay| delay.0 as f64)
+        let delay = latest(trace, of_traces(link, data, t), |step| step.delay);
+        delay.map_or(link.rtt.0 as f64 / 2.0, |delay| delay.0 as f64)
     };
     let both_ways = |link: &PathSpec| {
         let back = link.trace.as_ref();
@@ -50,7 +57,12 @@ fn round_trip(path: &PathSpec, t: f64) -> f64 {
     path.own_and_shared().map(both_ways).sum::<f64>() / 1e9
 }
 
-/// Returns the value that is in force at `t` seconds of the run, from the latest step that sets it.
+/// Returns the seconds that the link's traces have run at `t`.
+fn of_traces(link: &PathSpec, data: f64, t: f64) -> f64 {
+    if link.trace_begins_with_data && t >= data { t - data } else { t }
+}
+
+/// Returns the value that is in force after `t` seconds of the trace, from the latest step that sets it.
 fn latest<T>(trace: Option<&Trace>, t: f64, of: impl Fn(&Step) -> Option<T>) -> Option<T> {
     let trace = trace?;
     let nanos = (t * 1e9) as u64;
@@ -81,13 +93,25 @@ mod tests {
     fn a_path_that_changes_has_the_rate_and_round_trip_of_the_moment() {
         let trace = "0 100mbit 10ms\n20 20mbit\n40 100mbit 30ms\n60 repeat".parse().ok();
         let changes = PathSpec { trace, ..path(100, 20) };
-        let at = [0.0, 19.9, 20.0, 40.0, 59.9, 60.1, 81.0].map(|t| round_trip(&changes, t));
+        let at = [0.0, 19.9, 20.0, 40.0, 59.9, 60.1, 81.0].map(|t| round_trip(&changes, 0.0, t));
         assert_eq!(at, [0.02, 0.02, 0.02, 0.06, 0.06, 0.02, 0.02]);
-        let steady = |mbit: u64| goodput(&case(path(mbit, 20)), Way::Download, 0.0, 60.0).unwrap();
-        let mean = goodput(&case(changes.clone()), Way::Download, 0.0, 60.0).unwrap();
+        let steady = |mbit: u64| goodput(&case(path(mbit, 20)), Way::Download, 0.0, 0.0, 60.0).unwrap();
+        let mean = goodput(&case(changes.clone()), Way::Download, 0.0, 0.0, 60.0).unwrap();
         assert!((mean / ((steady(100) * 2.0 + steady(20)) / 3.0) - 1.0).abs() < 0.01, "{mean}");
-        let later = goodput(&case(changes), Way::Download, 20.0, 20.0).unwrap();
+        let later = goodput(&case(changes), Way::Download, 0.0, 20.0, 20.0).unwrap();
         assert!((later / steady(20) - 1.0).abs() < 0.01, "{later}");
+    }
+
+    #[test]
+    fn a_trace_may_count_from_the_first_data_on() {
+        let trace = "0 100mbit 10ms\n5 20mbit 30ms".parse().ok();
+        let changes = PathSpec { trace, trace_begins_with_data: true, ..path(100, 20) };
+        // Data come after 6 s. Until then the trace runs from the making of the path on.
+        let at = [4.9, 5.9, 6.1, 10.9, 11.1].map(|t| round_trip(&changes, 6.0, t));
+        assert_eq!(at, [0.02, 0.06, 0.02, 0.02, 0.06]);
+        let steady = |mbit: u64| goodput(&case(path(mbit, 20)), Way::Download, 6.0, 6.0, 10.0).unwrap();
+        let mean = goodput(&case(changes), Way::Download, 6.0, 6.0, 10.0).unwrap();
+        assert!((mean / f64::midpoint(steady(100), steady(20)) - 1.0).abs() < 0.01, "{mean}");
     }
 
     #[test]
@@ -95,9 +119,9 @@ mod tests {
         let trace = "0 100mbit 10ms\n20 - 30ms".parse().ok();
         let case = case(PathSpec { trace, ..path(100, 20) });
         let samples = [sample(1.0, 1, 0, 0, 30), sample(30.0, 1, 0, 0, 90)];
-        let added = added_rtt(&case, &samples.each_ref()).unwrap();
+        let added = added_rtt(&case, 0.0, &samples.each_ref()).unwrap();
         assert!((added - 0.02).abs() < 1e-9, "{added}");
-        assert_eq!(added_rtt(&case, &[]), None);
+        assert_eq!(added_rtt(&case, 0.0, &[]), None);
     }
 
     #[test]
@@ -108,14 +132,14 @@ mod tests {
             ..case(cell.path())
         };
         let own = Cell { seconds: 2, ..cell }.ceiling_bps();
-        assert_eq!(goodput(&in_a_grid, Way::Download, 0.0, 2.1), Some(own));
-        assert_eq!(goodput(&case(PathSpec::default()), Way::Download, 0.0, 2.0), None);
+        assert_eq!(goodput(&in_a_grid, Way::Download, 0.0, 0.0, 2.1), Some(own));
+        assert_eq!(goodput(&case(PathSpec::default()), Way::Download, 0.0, 0.0, 2.0), None);
     }
 
     #[test]
     fn each_direction_has_its_own_rate_and_trace() {
         let slow = PathSpec { rate_a_to_b: Some(BitRate(10_000_000)), ..path(100, 20) };
-        let of = |path: &PathSpec, way| goodput(&case(path.clone()), way, 0.0, 10.0).unwrap();
+        let of = |path: &PathSpec, way| goodput(&case(path.clone()), way, 0.0, 0.0, 10.0).unwrap();
         let (up, down) = (of(&slow, Way::Upload), of(&slow, Way::Download));
         assert!((down / up - 10.0).abs() < 1e-3, "{up} {down}");
         let changes = PathSpec { trace_a_to_b: "0 50mbit\n5 100mbit".parse().ok(), ..path(100, 20) };
@@ -128,14 +152,14 @@ mod tests {
         let line = SharedLink { name: "line".to_owned(), spec: path(10, 40) };
         let trace = || "0 100mbit 10ms\n5 5mbit 20ms".parse().ok();
         let changes = PathSpec { trace: trace(), links: vec![line.clone()], ..path(100, 20) };
-        assert_eq!([0.0, 6.0].map(|t| round_trip(&changes, t)), [0.06, 0.08]);
+        assert_eq!([0.0, 6.0].map(|t| round_trip(&changes, 0.0, t)), [0.06, 0.08]);
         let mbit = |rates: [u64; 2]| rates.map(|rate| Some(BitRate(rate * 1_000_000)));
-        assert_eq!([0.0, 6.0].map(|t| rate(&changes, t)), mbit([10, 5]));
+        assert_eq!([0.0, 6.0].map(|t| rate(&changes, 0.0, t)), mbit([10, 5]));
         // The shared link changes, and only on the way to host B.
         let spec = PathSpec { trace_a_to_b: trace(), ..line.spec };
         let over = PathSpec { links: vec![SharedLink { spec, ..line }], ..path(100, 20) };
-        assert_eq!([0.0, 6.0].map(|t| round_trip(&over, t)), [0.05, 0.06]);
+        assert_eq!([0.0, 6.0].map(|t| round_trip(&over, 0.0, t)), [0.05, 0.06]);
         let there = Way::Upload.of(&over);
-        assert_eq!([0.0, 6.0].map(|t| rate(&there, t)), mbit([100, 5]));
+        assert_eq!([0.0, 6.0].map(|t| rate(&there, 0.0, t)), mbit([100, 5]));
     }
 }

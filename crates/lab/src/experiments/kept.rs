@@ -166,8 +166,11 @@ impl Kept {
         let text = serde_json::to_vec_pretty(&file).map_err(|error| failed(error.into()))?;
         // Renaming replaces the file as a whole: the process may be killed at any moment.
         let unfinished = path.with_extension("unfinished");
-        fs::write(&unfinished, text).map_err(failed)?;
-        fs::rename(unfinished, &path).map_err(failed)
+        let written = fs::write(&unfinished, text).and_then(|()| fs::rename(&unfinished, &path));
+        if written.is_err() {
+            let _gone = fs::remove_file(&unfinished);
+        }
+        written.map_err(failed)
     }
 }
 
@@ -346,6 +349,18 @@ mod tests {
         }
         fs::write(&path, serde_json::to_vec(&file).unwrap()).unwrap();
         assert_eq!((clash(false), clash(true)), (None, Some(path)));
+    }
+
+    #[test]
+    fn a_case_that_cannot_be_written_leaves_no_unfinished_file() {
+        let out = tempfile::tempdir().unwrap();
+        let (survey, case) = case();
+        let kept = Kept::in_directory(out.path(), &survey, false);
+        // A directory in its place lets the renaming fail, as a full disk lets the writing fail.
+        fs::create_dir_all(kept.file(&case)).unwrap();
+        let error = kept.keep(&case).unwrap_err().to_string();
+        assert!(error.starts_with("cannot write "), "{error}");
+        assert_eq!(kept.directory.read_dir().unwrap().count(), 1);
     }
 
     #[test]

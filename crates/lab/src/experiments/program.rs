@@ -29,7 +29,8 @@ pub(super) fn client(program: Program, number: usize, host: &str, flow: &Flow, m
 /// Converts the report into iperf3's form. The bytes are those of the connections to the flow's port in the samples, so
 /// bytes of the last 50 ms may be missing.
 pub(super) fn end(report: &Value, way: Way, number: usize, samples: &[ConnectionSample]) -> Option<Value> {
-    let seconds = report.get("seconds")?.as_f64()?;
+    // They are negative if the wall clock was set back meanwhile.
+    let seconds = report.get("seconds")?.as_f64().filter(|seconds| *seconds >= 0.0)?;
     let mut moved: HashMap<Key, u64> = HashMap::new();
     for sample in samples.iter().filter(|sample| sends(way, sample, |one| one == port(number))) {
         let most = moved.entry(key(sample)).or_default();
@@ -58,6 +59,8 @@ mod tests {
             end.pointer("/sum_received/bits_per_second").and_then(Value::as_f64)
         };
         assert_eq!((rate(Way::Upload), rate(Way::Download)), (Some(6e6), Some(0.0)));
-        assert!(end(&json!({}), Way::Upload, 0, &samples).is_none());
+        for wrong in [json!({}), json!({ "seconds": -1.0 })] {
+            assert!(end(&wrong, Way::Upload, 0, &samples).is_none(), "{wrong}");
+        }
     }
 }

@@ -127,7 +127,7 @@ impl<'a> Reading<'a> {
             Quantity::LateDrops => self.drops_after(DROPS_LATE),
             Quantity::GoodputShare => self.goodput_share(),
             Quantity::RttMeanS => self.rtt_mean(),
-            Quantity::AddedRttS => idle::added_rtt(self.case, &self.data),
+            Quantity::AddedRttS => idle::added_rtt(self.case, self.data_at(), &self.data),
             Quantity::Drops => Some(self.drops()),
             Quantity::ReceiveWindowLimited => self.receive_window_limited(),
             Quantity::Retransmits => self.retransmits(),
@@ -265,10 +265,21 @@ impl<'a> Reading<'a> {
 
     fn goodput_share(&self) -> Option<f64> {
         let seconds = self.reports.iter().filter_map(|report| number(report, "/sum_received/seconds"));
-        // The path's time counts from its making, not from the first data on.
-        let begin = self.data.first().map_or(0.0, |sample| sample.t);
-        let ideal = idle::goodput(self.case, self.way, begin, seconds.reduce(f64::max)?)?;
+        let data = self.data_at();
+        // The path's time counts from its making, or from the first data on.
+        let begin = if self.case.paths.first()?.trace_begins_with_data {
+            data + self.head_start()
+        } else {
+            self.data.first().map_or(0.0, |sample| sample.t)
+        };
+        let ideal = idle::goodput(self.case, self.way, data, begin, seconds.reduce(f64::max)?)?;
         Some(self.value(Quantity::GoodputBps)? / ideal)
+    }
+
+    /// Returns when the first data came to the first path, in seconds of the run.
+    fn data_at(&self) -> f64 {
+        let data_at = self.seen.paths.first().and_then(|path| path.link.data_at);
+        data_at.map_or(0.0, |data_at| data_at.0 as f64 / 1e9)
     }
 
     fn drops(&self) -> f64 {
@@ -325,6 +336,8 @@ impl<'a> Reading<'a> {
             let path = self.case.paths.get(usize::from(report.flow.path))?;
             match report.flow.amount {
                 Amount::Probe(..) => probe_grid::found(path, report.end.as_ref()?),
+                // A flow's start counts from the making of the path, and these steps do not.
+                _ if path.trace_begins_with_data => None,
                 _ => Some(vec![Probed::new(path, report.flow, report.end.as_ref()?)?]),
             }
         };

@@ -26,6 +26,7 @@ pub(super) fn path(spec: &PathSpec) -> String {
         trace,
         rate_a_to_b,
         trace_a_to_b,
+        trace_begins_with_data,
         cross_a_to_b,
         cross_b_to_a,
         mtu,
@@ -52,8 +53,9 @@ pub(super) fn path(spec: &PathSpec) -> String {
     } else if *reorder {
         parts.push("out of order".to_owned());
     }
-    parts.extend(trace.as_ref().map(over_time));
-    parts.extend(trace_a_to_b.as_ref().map(|trace| format!("a to b {}", over_time(trace))));
+    let begin = if *trace_begins_with_data { ", from the first data on" } else { "" };
+    parts.extend(trace.as_ref().map(|trace| over_time(trace) + begin));
+    parts.extend(trace_a_to_b.as_ref().map(|trace| format!("a to b {}{begin}", over_time(trace))));
     for (cross, way) in [(cross_a_to_b, "a to b"), (cross_b_to_a, "b to a")] {
         parts.extend(cross.map(|cross| format!("others {way} {}", others(cross))));
     }
@@ -175,6 +177,7 @@ mod tests {
             PathSpec { jitter: Nanos::from_millis(2), reorder: true, ..usual() },
             PathSpec { trace: trace("0 10mbit 10ms\n5 5mbit"), ..usual() },
             PathSpec { trace: trace("0 10mbit 10ms\n5 6mbit"), ..usual() },
+            PathSpec { trace: trace("0 10mbit 10ms\n5 6mbit"), trace_begins_with_data: true, ..usual() },
             PathSpec { trace_a_to_b: trace("0 10mbit 10ms\n5 6mbit"), ..usual() },
             PathSpec { rate_a_to_b: Some(BitRate(1_000_000)), ..usual() },
             PathSpec { cross_a_to_b: cross("1mbit"), ..usual() },

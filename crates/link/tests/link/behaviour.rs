@@ -116,6 +116,43 @@ fn the_delay_is_that_at_departure() {
 }
 
 #[test]
+fn a_trace_may_begin_anew_with_the_first_data() {
+    let trace = "0 8mbit\n2 16mbit".parse().ok();
+    let from_zero = DirectionConfig { trace, ..megabyte_a_second() };
+    let config = DirectionConfig { trace_begins_with_data: true, ..from_zero.clone() };
+    let mut link = Direction::new(config.clone(), 1).unwrap();
+    // Small packets do not begin it, so the rate has doubled after two seconds.
+    assert_eq!(link.offer(micros(0), 100), Fate::Deliver { at: micros(100) });
+    assert_eq!(link.offer(micros(3_000_000), 511), Fate::Deliver { at: Nanos(3_000_255_500) });
+    assert_eq!(link.offer(micros(5_000_000), 512), Fate::Deliver { at: micros(5_000_512) });
+    // It begins anew only once.
+    assert_eq!(link.offer(micros(6_000_000), 1_000), Fate::Deliver { at: micros(6_001_000) });
+    assert_eq!(link.offer(micros(7_000_000), 1_000), Fate::Deliver { at: micros(7_000_500) });
+    // The other direction is told.
+    let mut back = Direction::new(config, 2).unwrap();
+    back.begin_trace(micros(5_000_000));
+    back.begin_trace(micros(6_000_000));
+    assert_eq!(back.offer(micros(6_000_000), 40), Fate::Deliver { at: micros(6_000_040) });
+    assert_eq!(back.offer(micros(7_000_000), 40), Fate::Deliver { at: micros(7_000_020) });
+    let mut usual = Direction::new(from_zero, 1).unwrap();
+    usual.begin_trace(micros(5_000_000));
+    assert_eq!(usual.offer(micros(5_000_000), 512), Fate::Deliver { at: micros(5_000_256) });
+}
+
+#[test]
+fn packets_that_wait_as_a_trace_begins_anew_keep_their_times() {
+    let trace = "0 8mbit\n1 0\n9 8mbit".parse().ok();
+    let config = DirectionConfig { trace, trace_begins_with_data: true, ..megabyte_a_second() };
+    let mut link = Direction::new(config, 1).unwrap();
+    assert_eq!(link.offer(micros(1_500_000), 100), Fate::Deliver { at: micros(9_000_100) });
+    // The outage is over, but none overtakes the packet whose time was told.
+    assert_eq!(link.offer(micros(2_000_000), 1_000), Fate::Deliver { at: micros(9_000_100) });
+    assert_eq!(link.backlog_bytes(micros(2_000_000)), 1_100);
+    let counters = [9_000_099, 9_000_100].map(|at| link.counters(micros(at)).delivered_packets);
+    assert_eq!(counters, [0, 2]);
+}
+
+#[test]
 fn random_loss_comes_before_the_queue() {
     let config = DirectionConfig { loss: Loss::Uniform { probability: 1.0 }, ..megabyte_a_second() };
     let mut link = Direction::new(config, 1).unwrap();

@@ -42,8 +42,8 @@ fn trace() -> impl Strategy<Value = Trace> {
 
 /// A rate and a queue, with a trace or without; delay 6 ms.
 fn limited() -> impl Strategy<Value = DirectionConfig> {
-    (100_000..50_000_000_u64, queue(), prop::option::of(trace()), 0..40_u32).prop_map(
-        |(rate, queue, trace, overhead)| DirectionConfig {
+    (100_000..50_000_000_u64, queue(), prop::option::of(trace()), any::<bool>(), 0..40_u32).prop_map(
+        |(rate, queue, trace, trace_begins_with_data, overhead)| DirectionConfig {
             rate: Some(BitRate(rate)),
             delay: Nanos::from_millis(6),
             // The smallest queue that is accepted depends on the overhead.
@@ -54,6 +54,7 @@ fn limited() -> impl Strategy<Value = DirectionConfig> {
             },
             overhead,
             trace,
+            trace_begins_with_data,
             ..DirectionConfig::default()
         },
     )
@@ -165,6 +166,7 @@ proptest! {
 
     #[test]
     fn drop_tail_and_departures_agree_with_a_naive_queue(config in limited(), packets in traffic()) {
+        let config = DirectionConfig { trace_begins_with_data: false, ..config };
         let mut direction = Direction::new(config.clone(), 1).unwrap();
         let mut naive = NaiveQueue::new(&config);
         let mut now = 0;

@@ -68,7 +68,7 @@ fn words(line: &[u8]) -> impl Iterator<Item = Word<'_>> {
 fn unix(line: &[u8], now: SystemTime) -> Option<Entry> {
     let words: Vec<Word<'_>> = words(line).take(MAX_WORDS).collect();
     let (kind, mode) = permissions(words.first()?.text)?;
-    let dates = words[1..].windows(2).filter(|pair| pair[0].text.iter().all(u8::is_ascii_digit));
+    let dates = words[1..].windows(2).filter(|pair| is_size(pair[0].text));
     let (size, (modified, rest)) = dates
         .filter_map(|pair| {
             let before = pair[0].rest;
@@ -88,6 +88,12 @@ fn unix(line: &[u8], now: SystemTime) -> Option<Entry> {
         mode,
         ..Entry::new(PathBuf::from(OsStr::from_bytes(name)), kind)
     })
+}
+
+/// Whether a word may be a size. Servers that count in 32 bits write a negative one for a file of 2 GiB or more.
+fn is_size(word: &[u8]) -> bool {
+    let digits = word.strip_prefix(b"-").unwrap_or(word);
+    !digits.is_empty() && digits.iter().all(u8::is_ascii_digit)
 }
 
 /// Parses `drwxr-xr-x`, with a mark for access lists after it or without.

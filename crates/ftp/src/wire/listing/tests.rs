@@ -63,7 +63,8 @@ fn lists_of_unix_servers() {
         ("-rw-r--r-- 1 u g 9 nov 22 2:00 Mar 5 2019", "Mar 5 2019|File|9|20261122020000|644"),
         ("drwxr-xr-x 2 u g 4096 Nov 22 02:00 .", ".|Current|4096|20261122020000|755"),
         ("drwxr-xr-x 2 u g 4096 Nov 22 02:00 ..\r", "..|Parent|4096|20261122020000|755"),
-        // Too large, and a date that never was: the entry is listed nevertheless.
+        // Too large, wrapped, and a date that never was: the entry is listed nevertheless.
+        ("-rw-r--r-- 1 u g -2147483648 Nov 22 02:00 x", "x|File|-|20261122020000|644"),
         (
             "-rw-r--r-- 1 u g 9223372036854775807 Nov 22 02:00 x",
             "x|File|9223372036854775807|20261122020000|644",

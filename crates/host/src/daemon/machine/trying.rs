@@ -25,7 +25,7 @@ impl Daemon {
         match work {
             Work::Sample => self.due.sample_failed(now),
             Work::Share => {
-                // The bound of the devices was lost with the shares.
+                // Orders, and the bound of the devices, were lost with the shares.
                 self.ledgers.tell_again();
                 self.due.sample_failed(now);
             }

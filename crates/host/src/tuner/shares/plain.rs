@@ -39,7 +39,7 @@ impl Plain {
     fn round(&self, all: &[FlowState]) -> (Vec<(u64, Order)>, Bytes) {
         let flows: Vec<&FlowState> = all.iter().filter(|one| takes_part(one, self.small_document)).collect();
         let demands: Vec<Bytes> = flows.iter().map(|one| self.demand(one)).collect();
-        let asked = demands.iter().copied().sum();
+        let asked: Bytes = demands.iter().copied().sum();
         if self.policy.is_published() {
             let share = share::proportional(&demands, self.budget);
             let order = |(flow, demand): (&&FlowState, &Bytes)| {
@@ -51,7 +51,11 @@ impl Plain {
             };
             return (flows.iter().zip(&demands).map(order).collect(), asked);
         }
-        let shared = self.budget.scaled(SHARED.0, SHARED.1);
+        let closing = all.iter().filter(|one| !one.may_send && !one.closed && !one.owned.send);
+        let closing: Bytes = closing.map(|one| one.sample.send_queued).sum();
+        let asked = asked + closing;
+        let least = self.budget.scaled(LEFT.0, LEFT.1);
+        let shared = (self.budget.scaled(SHARED.0, SHARED.1) - closing).max(least);
         let senders: Vec<&FlowState> = all.iter().filter(|one| is_ours(one)).collect();
         // If no connection is busy, count one: it may be busy soon.
         let busy = senders.iter().filter(|one| one.sample.send_queued.0 > 0).count().max(1) as u64;

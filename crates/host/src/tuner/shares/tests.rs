@@ -352,6 +352,30 @@ fn connections_that_size_their_own_buffer_or_are_over_take_no_share() {
 }
 
 #[test]
+fn what_closing_connections_hold_is_taken_from_what_the_others_share() {
+    let round = |policy, held: u64, owned: bool| {
+        let mut closing = FlowState { may_send: false, ..flow(1, 1) };
+        (closing.sample.send_queued, closing.owned.send) = (Bytes(held), owned);
+        let mut book = ShareBook::new(policy, Bytes(500_000), Bytes::ZERO);
+        book.round(&[closing, flow(2, 1), flow(3, 1)], Bytes(held), NOW)
+    };
+    for policy in [PolicyKind::Eq, PolicyKind::Abt, PolicyKind::Fit] {
+        let level = |held, owned| round(policy, held, owned).shares.level;
+        assert_eq!(level(300_000, false), Some(Bytes(50_000)), "{policy}: half of what is left of 400,000");
+        assert_eq!(level(500_000, false), Some(Bytes(15_625)), "{policy}: half of a 16th of the budget");
+        assert_eq!(level(300_000, true), Some(Bytes(200_000)), "{policy}: it is outside the budget");
+        let left = round(policy, 300_000, false);
+        assert_eq!(left.shares.newcomer, Some(Bytes(25_000)), "{policy}");
+        assert_eq!((left.asked.demand, left.asked.connections), (Bytes(300_004), 2), "{policy}");
+    }
+    let sabt = round(PolicyKind::Sabt, 300_000, false);
+    let limits: Bytes = sabt.orders.iter().filter_map(|(_, order)| order.limit).sum();
+    assert!(sabt.orders.len() == 2 && limits <= Bytes(200_000), "{limits}");
+    let published = |held| round(PolicyKind::AbtPublished, held, false).shares;
+    assert_eq!(published(300_000), published(0), "the paper does not consider them");
+}
+
+#[test]
 fn sabt_orders_by_connection_and_leaves_slow_start_to_the_kernels_side() {
     let mut book = ShareBook::new(PolicyKind::Sabt, Bytes(375_000), Bytes::ZERO);
     let flows = [flow(1, 10_000), flow(2, 100_000), flow(3, 400_000)];

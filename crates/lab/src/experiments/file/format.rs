@@ -70,6 +70,17 @@ pub(super) struct Path {
     pub(super) seed: Option<u64>,
     pub(super) trace: Option<Word>,
     pub(super) trace_a_to_b: Option<Word>,
+    pub(super) trace_begins: Option<TraceBegins>,
+}
+
+/// The moment from which the time of a path's traces counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum TraceBegins {
+    /// The making of the path.
+    Path,
+    /// The first packet of data.
+    Data,
 }
 
 /// The traffic over a path.

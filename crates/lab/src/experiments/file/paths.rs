@@ -3,7 +3,7 @@
 use bufwise_units::Nanos;
 use toml::Spanned;
 
-use super::format::{self, Word};
+use super::format::{self, TraceBegins, Word};
 use super::read::{Fault, kept, known, name, parsed_if, plain};
 use crate::spec::{CrossSpec, LossSpec, PathSpec, SharedLink};
 
@@ -115,12 +115,17 @@ fn spec(written: &Spanned<format::Path>, what: &str) -> Result<PathSpec, Fault> 
         trace: parsed_if(path.trace.as_ref())?,
         rate_a_to_b: parsed_if(path.rate_a_to_b.as_ref())?,
         trace_a_to_b: parsed_if(path.trace_a_to_b.as_ref())?,
+        trace_begins_with_data: path.trace_begins == Some(TraceBegins::Data),
         cross_a_to_b: cross(&path.cross_a_to_b)?,
         cross_b_to_a: cross(&path.cross_b_to_a)?,
         mtu: path.mtu.unwrap_or(usual.mtu),
         seed: path.seed.unwrap_or(usual.seed),
         ..usual
     };
+    if path.trace_begins.is_some() && spec.trace.is_none() && spec.trace_a_to_b.is_none() {
+        let what = format!("{what}: trace-begins: there is no trace; add `trace` or `trace-a-to-b`");
+        return Err(Fault::at(written, what));
+    }
     spec.directions().map_err(|error| Fault::at(written, format!("{what}: {error}")))?;
     Ok(spec)
 }

@@ -121,6 +121,21 @@ fn the_example_of_routers_is_shown_as_it_is_written() {
 }
 
 #[test]
+fn a_trace_begins_with_the_path_or_with_the_first_data() {
+    let begins = |begins: &str| {
+        let path = format!("trace = \"0 10mbit\\n5 5mbit\"\n{begins}");
+        read(&with(&path, "", "", "")).unwrap()
+    };
+    let with_data = |mine: &Experiment| mine.cases[0].paths[0].trace_begins_with_data;
+    assert!(!with_data(&begins("")) && !with_data(&begins("trace-begins = \"path\"")));
+    let mine = begins("trace-begins = \"data\"");
+    assert!(with_data(&mine));
+    let shown = show(&mine).unwrap();
+    assert!(shown.contains("\ntrace-begins = \"data\"\n"), "{shown}");
+    assert_eq!(parse(&shown, "other", &Policies::ANY).as_ref(), Ok(&mine), "{shown}");
+}
+
+#[test]
 fn a_case_may_have_links_of_its_own() {
     let case = |name: &str, rate: &str| {
         let link = format!("[[case.link]]\nname = \"a\"\nrate = \"{rate}\"\n");
@@ -142,6 +157,8 @@ fn errors_name_line_key_and_what_is_allowed() {
         (with("queue = \"100\"", "", "", ""), &["line 1: path", "100 bytes", "1514"]),
         (with("queue = \"bdp/0\"", "", "", ""), &["line 3: queue", "\"bdp/0\"", "bdp/8"]),
         (with("loss = \"2\"", "", "", ""), &["line 3: loss", "probability"]),
+        (with("trace-begins = \"x\"", "", "", ""), &["line 3: trace-begins", "`x`", "`path`", "`data`"]),
+        (with("trace-begins = \"data\"", "", "", ""), &["line 1: path: trace-begins", "no trace", "`trace`"]),
         (with("", "path = \"far\"", "", ""), &["line 5: path", "`far`", "`path 1`"]),
         (with("", "start = \"soon\"", "", ""), &["line 5: start", "`soon`", "40ms"]),
         (with("", "start = \"90000s\"", "", ""), &["line 5: start", "at most 86400s"]),

@@ -12,7 +12,7 @@ use super::super::model::{
     Way,
 };
 use super::super::settings;
-use super::format::{self, File, Kind, Value, WayKey, Word, Workload};
+use super::format::{self, File, Kind, TraceBegins, Value, WayKey, Word, Workload};
 use super::{Policies, parse};
 use crate::spec::{HEAVY_TAIL, PathSpec, SharedLink, shared_links};
 
@@ -164,6 +164,7 @@ fn path(spec: &PathSpec, name: Option<Word>) -> format::Path {
         seed: Some(spec.seed).filter(|seed| *seed != usual.seed),
         trace: spec.trace.as_ref().map(trace),
         trace_a_to_b: spec.trace_a_to_b.as_ref().map(trace),
+        trace_begins: spec.trace_begins_with_data.then_some(TraceBegins::Data),
     }
 }
 

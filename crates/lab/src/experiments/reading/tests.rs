@@ -7,6 +7,7 @@ use super::super::model::path;
 use super::*;
 use crate::commands::Outcome;
 use crate::pump::LinkLog;
+use crate::spec::PathSpec;
 
 /// A sample of a sender on host A: time, own port, flow, bytes acknowledged, round-trip time in ms.
 pub(in crate::experiments) fn sample(
@@ -44,7 +45,7 @@ pub(in crate::experiments) fn sample(
 pub(in crate::experiments) fn link(timeline: Vec<LinkSample>) -> PathReport {
     let last = timeline[timeline.len() - 1];
     let lateness_us = Histogram::new(2).unwrap();
-    let link = LinkLog { last, timeline, lateness_us, refused: 0, unknown: 0 };
+    let link = LinkLog { last, timeline, lateness_us, data_at: None, refused: 0, unknown: 0 };
     PathReport { link, stalls: Vec::new(), paused: Nanos(0), invalid: None }
 }
 
@@ -68,11 +69,21 @@ fn value(quantity: Quantity, timeline: Vec<LinkSample>, samples: Vec<ConnectionS
 
 /// Returns the same as [`value`] of a run over these links.
 fn value_over(quantity: Quantity, paths: Vec<PathReport>, samples: Vec<ConnectionSample>) -> Option<f64> {
+    value_on(path(10, 20), quantity, paths, samples)
+}
+
+/// Returns the same as [`value_over`] of a run on the path `spec`.
+fn value_on(
+    spec: PathSpec,
+    quantity: Quantity,
+    paths: Vec<PathReport>,
+    samples: Vec<ConnectionSample>,
+) -> Option<f64> {
     let catalogue = super::super::catalogue();
     let mut experiment = catalogue.into_iter().find(|one| one.id == "no-harm-beside").unwrap();
     experiment.way = Way::Upload;
     let case = &mut experiment.cases[0];
-    (case.paths, case.flows) = (vec![path(10, 20)], vec![Flow::default()]);
+    (case.paths, case.flows) = (vec![spec], vec![Flow::default()]);
     let directory = tempfile::tempdir().unwrap();
     let report = r#"{"end":{"sum_received":{"bits_per_second":9.5e6}}}"#;
     fs::write(directory.path().join(flow_report(0)), report).unwrap();
@@ -91,6 +102,17 @@ fn pauses_count_only_while_data_move() {
     assert!((goodput - 1e7).abs() < 1.0, "{goodput}");
     let timeline = vec![moment(0, 0, 0, 0), moment(9_000, 9_000, 0, 0)];
     assert_eq!(value(Quantity::GoodputBps, timeline, Vec::new()), Some(9.5e6), "no data was sampled");
+}
+
+#[test]
+fn a_path_may_change_from_its_first_data_on() {
+    let trace = "0 10mbit 10ms\n5 - 30ms".parse().ok();
+    let spec = PathSpec { trace, trace_begins_with_data: true, ..path(10, 20) };
+    let mut seen = link(vec![moment(0, 0, 0, 0)]);
+    seen.link.data_at = Some(Nanos::from_secs(4));
+    let samples = vec![sample(6.0, 1, 0, 1_000_000, 30)];
+    let added = value_on(spec, Quantity::AddedRttS, vec![seen], samples).unwrap();
+    assert!((added - 0.01).abs() < 1e-9, "two seconds after the first data: {added}");
 }
 
 #[test]
