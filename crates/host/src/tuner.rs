@@ -236,7 +236,7 @@ impl Tuner {
     pub fn observe(&mut self, flows: &[FlowState], held: Bytes) -> Result<Option<u64>> {
         let bounds = self.books.observe(flows, held, now());
         let at_once = bounds.at_once;
-        // What could not be written must be told again, and so must the bound of the devices, which is lost with it.
+        // Orders that could not be written are written again; the bound of the devices, lost with this sample, is returned again.
         tell(&mut self.engine, bounds).inspect_err(|_| self.books.tell_again())?;
         Ok(at_once)
     }

@@ -108,7 +108,7 @@
 /* In the phase Open, the window exceeds the most that was under way by one part in this many. */
 #define BW_FIT_WINDOW_OPEN 4
 
-/* What a ramp has shown of the queue (peers.h): it has taken the steps, or has dropped segments of them. */
+/* The queue's answer to a ramp (peers.h): it has taken the steps, or has dropped segments of them. */
 enum bw_room_shown { BW_ROOM_UNKNOWN, BW_ROOM_TAKEN, BW_ROOM_LOST };
 
 struct bw_fit_window {

@@ -220,7 +220,7 @@ impl Tree {
     }
 }
 
-/// What a server lists of one directory.
+/// A server's list of one directory.
 #[derive(Debug, Default)]
 struct Listing {
     entries: Vec<Entry>,

@@ -209,16 +209,18 @@ impl ShareBook {
             takes_part(flow, self.small_document) && (self.policy.is_published() || !rests(flow, now))
         };
         let flows: Vec<&FlowState> = all.iter().filter(takes_part).collect();
-        let shared = self.left(all);
+        let closing = self.closing(all);
+        let shared = self.left(closing);
         let claims: Vec<Claim> = flows.iter().map(|flow| self.claim(flow, now)).collect();
         let demands: Vec<Bytes> = claims.iter().map(|claim| claim.demand).collect();
-        let asked = self.asked(&demands, all);
+        let asked = self.asked(&demands, closing);
         let share = match self.policy {
             PolicyKind::Eq if flows.is_empty() => Share::Level(shared.scaled(1, AT_ONCE)),
             PolicyKind::Eq => share::equal(flows.len(), shared),
             PolicyKind::Sabt => {
                 let (shares, orders, soon) =
-                    self.proportional_round(all, &flows, &claims, &demands, held, now);
+                    self.proportional_round(all, &flows, &claims, &demands, shared, now);
+                let shares = Shares { pressure: self.is_pressed(held), ..shares };
                 return Round { shares, orders: self.orders.changed(orders), asked, soon };
             }
             PolicyKind::SabtPublished => {
@@ -248,9 +250,9 @@ impl ShareBook {
         Round { shares, orders: Vec::new(), asked: Asked { level, ..asked }, soon: false }
     }
 
-    /// Returns the memory that is shared out among the connections that may still send.
-    fn left(&self, all: &[FlowState]) -> Bytes {
-        (self.shared() - self.closing(all)).max(self.budget.scaled(LEFT.0, LEFT.1))
+    /// Returns the memory that is shared out among the connections that may still send, beside what closing ones hold.
+    fn left(&self, closing: Bytes) -> Bytes {
+        (self.shared() - closing).max(self.budget.scaled(LEFT.0, LEFT.1))
     }
 
     /// Returns the memory that closing connections still hold; zero under the papers' rules, which do not consider it.
@@ -275,12 +277,12 @@ impl ShareBook {
 
     /// Returns the sum of these demands and of what closing connections hold, and the memory shared; all zero if the policy
     /// has no shares.
-    fn asked(&self, demands: &[Bytes], all: &[FlowState]) -> Asked {
+    fn asked(&self, demands: &[Bytes], closing: Bytes) -> Asked {
         if !self.has_shares() {
             return Asked::default();
         }
         let (connections, shared) = (demands.len() as u64, self.shared());
-        let demand = demands.iter().copied().sum::<Bytes>() + self.closing(all);
+        let demand = demands.iter().copied().sum::<Bytes>() + closing;
         Asked { connections, demand, shared, ..Asked::default() }
     }
 
@@ -306,10 +308,10 @@ impl ShareBook {
         flows: &[&FlowState],
         claims: &[Claim],
         demands: &[Bytes],
-        held: Bytes,
+        shared: Bytes,
         now: Micros,
     ) -> (Shares, Vec<(u64, Order)>, bool) {
-        let (shared, growing) = (self.left(all), self.budget.scaled(GROWING.0, GROWING.1));
+        let growing = self.budget.scaled(GROWING.0, GROWING.1);
         let senders = |flow: &&FlowState| is_ours(flow) && !rests(flow, now);
         let senders: Vec<&FlowState> = all.iter().filter(senders).collect();
         let (mut orders, soon): (Vec<(u64, Order)>, bool) = if is_tight(&senders, shared) {
@@ -327,7 +329,7 @@ impl ShareBook {
         let at_rest = all.iter().filter(was_ordered);
         orders.extend(at_rest.map(|flow| (flow.cookie, all_alike(level))));
         let soon = soon || orders.len() > flows.len();
-        (Shares { level: Some(level), pressure: self.is_pressed(held), ..Shares::default() }, orders, soon)
+        (Shares { level: Some(level), ..Shares::default() }, orders, soon)
     }
 
     /// SABT as published: whole packets, and the mean window without room for its swings. A newcomer has an equal
