@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::{Mutex, PoisonError};
 
+use bufwise_units::Bytes;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::stat::{Mode, mkdirat};
@@ -178,7 +179,9 @@ fn own_group(root: OwnedFd) -> (OwnedFd, bool) {
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let path = groups.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
     if path.is_empty() {
-        return (root, true);
+        // A new cgroup namespace without a mount of its own shows the root of another one.
+        let is_own = holds_this_process(&root);
+        return (root, is_own);
     }
     // Such a path leads out of the cgroup namespace.
     if path.starts_with("..") {
@@ -188,6 +191,33 @@ fn own_group(root: OwnedFd) -> (OwnedFd, bool) {
         Ok(own) => (own.into(), true),
         Err(_) => (root, false),
     }
+}
+
+/// Returns whether this process is in the group itself.
+fn holds_this_process(group: &impl AsRawFd) -> bool {
+    let own = std::process::id().to_string();
+    fs::read_to_string(inside(group, "cgroup.procs")).is_ok_and(|listed| listed.lines().any(|pid| pid == own))
+}
+
+/// Returns the memory that the group of this process may use, with those above it as far as they are visible: the least of
+/// their `memory.max` and `memory.high`. `None` if nothing bounds it, or if cgroup v2 is not visible. TCP's buffers count there.
+#[must_use]
+pub fn memory_limit() -> Option<Bytes> {
+    let root = mount::hierarchy().ok()?;
+    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+    let path = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    // Of a group outside the cgroup namespace only the root of the namespace is visible, and that bounds others.
+    if path.starts_with("..") {
+        return None;
+    }
+    least_limit(Path::new(path), |file| fs::read_to_string(inside(&root, "").join(file)).ok())
+}
+
+/// Returns the least limit of the group at `path` and of those above it, whose files `read` reads.
+fn least_limit(path: &Path, read: impl Fn(&Path) -> Option<String>) -> Option<Bytes> {
+    let files = path.ancestors().flat_map(|group| ["memory.max", "memory.high"].map(|file| group.join(file)));
+    // The file of a group without a limit says `max`; the first group of the host has none of the files.
+    files.filter_map(|file| read(&file)?.trim().parse().ok()).map(Bytes).min()
 }
 
 fn lock(parent: &OwnedFd, name: &str) -> io::Result<Flock<File>> {
@@ -230,4 +260,46 @@ pub(crate) fn processes(group: &Path) -> Vec<i32> {
 pub(crate) fn children(group: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     let entries = fs::read_dir(group).into_iter().flatten().flatten();
     entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn root_a_group_without_this_process_is_not_taken_for_its_own() {
+        if !bufwise_trial::root() {
+            return;
+        }
+        let group = Cgroup::create().unwrap();
+        let _alone = STEPS.lock().unwrap_or_else(PoisonError::into_inner);
+        let (own, is_own) = own_group(mount::hierarchy().unwrap());
+        assert_eq!((holds_this_process(&*group.directory), holds_this_process(&own)), (false, is_own));
+    }
+
+    #[test]
+    fn the_least_limit_of_all_groups_above_counts() {
+        let least = |path: &str, limits: &[(&str, &str)]| {
+            let read = |file: &Path| {
+                limits.iter().find(|(name, _)| Path::new(name) == file).map(|(_, text)| format!("{text}\n"))
+            };
+            least_limit(Path::new(path), read)
+        };
+        let limits = [
+            ("memory.max", "900"),
+            ("a/memory.max", "500"),
+            ("a/memory.high", "400"),
+            ("a/b/memory.max", "max"),
+            ("c/memory.max", "1"),
+        ];
+        assert_eq!(least("a/b", &limits), Some(Bytes(400)));
+        assert_eq!(
+            least("d", &limits),
+            Some(Bytes(900)),
+            "a container shows its limit at the root of its namespace"
+        );
+        assert_eq!(least("", &limits), Some(Bytes(900)));
+        assert_eq!(least("a/b", &limits[3..4]), None, "max is no limit");
+        assert_eq!(least("a", &[]), None);
+    }
 }

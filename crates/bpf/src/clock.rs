@@ -39,6 +39,14 @@ pub fn now() -> Micros {
     Micros(micros.saturating_add_signed(-(OFFSETS.monotonic / 1_000)))
 }
 
+/// Returns the processor time that the calling thread has used. Work whose rest is a multiple of its cost is measured by it:
+/// time for which the thread waited, or the machine stood still, is no cost.
+#[must_use]
+pub fn processor_time() -> Micros {
+    let time = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map(Duration::from).unwrap_or_default();
+    Micros(u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
+}
+
 /// Converts the start of a process, in ticks as this process sees it, to the kernel's clock; `tick` is in
 /// nanoseconds.
 pub(crate) fn started(ticks: u64, tick: i64) -> u64 {

@@ -38,6 +38,25 @@ fn a_small_document_takes_no_part_but_no_more_than_a_newcomer_has() {
     assert_eq!(decide(NONE, 20_000).share, NONE);
 }
 
+/// Many connections begin beside one with a large buffer. Its share leaves no room for a limit beside the buffer that its writer
+/// fills at once: the large buffer has to shrink all the same.
+#[test]
+fn a_share_of_less_than_half_of_a_writers_buffer_leaves_the_kernels_smallest_limit() {
+    for rule in [SendRule::Eq, SendRule::Abt, SendRule::Sabt, SendRule::Fit] {
+        let config = config(rule, ReceiveRule::Kernel);
+        let limit = |send_level, pressure| {
+            let mut flow = bw_flow { cwnd: 200, mss: MSS, bytes_acked: 1 << 20, ..bw_flow::default() };
+            (flow.last_buffer, flow.sndbuf, flow.set_sndbuf) = (65_536, 4 << 20, 4 << 20);
+            let all = bw_control { send_level, pressure, ..control() };
+            let payload = rules::decide_send(&config, &all, None, &mut flow, false).payload;
+            rules::step_send(&config, &mut flow, payload, false).value
+        };
+        // 6/5 of the payload that is left beside a quarter of the writer's buffer.
+        assert_eq!(limit(40_960, 0), 4_096 + 4_096 / 5, "{rule:?}");
+        assert_eq!([limit(32_768, 0), limit(10_000, 0), limit(10_000, 1)], [2_304; 3], "{rule:?}");
+    }
+}
+
 #[test]
 fn a_share_binds_where_the_connection_would_use_more() {
     let flow = |net_target| {

@@ -99,6 +99,9 @@ fn a_size_at_the_cap_needs_no_request_and_what_is_set_already_no_step() {
         assert_eq!((send(asked, cap + 1), receive(asked, 2 * cap + 2)), (more, more));
     }
     assert_eq!(send(bw_flow { requested_at: 4_500_000, ..new }, cap + 1), more, "none is open");
+    // A callback of the sender may have a time that TCP has read before the receiver's request.
+    let asked = bw_flow { requested_rcvbuf: 1, requested_at: 5_000_001, ..new };
+    assert_eq!((send(asked, cap + 1), receive(asked, 2 * cap + 2)), (Step::default(), Step::default()));
     // Autotuning has reached the size requested: the buffer is not ours until it is set.
     let reached = bw_flow { sndbuf: 2 * config.send_cap + 2, ..new };
     assert_eq!(send(reached, cap + 1), request);
@@ -110,6 +113,20 @@ fn a_size_at_the_cap_needs_no_request_and_what_is_set_already_no_step() {
     assert_eq!(step_receive(&config, &mut { new }, NONE, true), all);
     config.max_send = 77_777;
     assert_eq!(rules::step_send(&config, &mut { new }, NONE, false), Step { value: 77_777, request: 0 });
+}
+
+/// A payload of 0 is a decision; a value of 0 would stand for no step, and a large buffer would stay.
+#[test]
+fn a_send_buffer_is_never_smaller_than_the_kernels_smallest() {
+    let config = config(SendRule::Abt, ReceiveRule::Drs);
+    let step = |sndbuf, payload| {
+        let mut flow = bw_flow { sndbuf, set_sndbuf: sndbuf, ..bw_flow::default() };
+        (rules::step_send(&config, &mut flow, payload, false).value, flow.decided_send)
+    };
+    let large = 4 << 20;
+    assert_eq!([0, 2_303, 2_304].map(|payload| step(large, payload)), [(2_304, 2_304); 3]);
+    assert_eq!(step(large, 2_305), (2_305, 2_305));
+    assert_eq!(step(4_608, 0), (0, 2_304), "it has that size");
 }
 
 // ---- Pace, unsent bytes ----

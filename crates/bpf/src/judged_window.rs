@@ -461,3 +461,16 @@ fn a_ramp_shows_room_once_its_steps_have_arrived() {
         assert!(!taken(silent) && !lost(silent), "{silent:?}");
     }
 }
+
+/// The rule's window has never been set there.
+#[test]
+fn a_window_that_the_application_bounds_shows_no_room_and_no_loss() {
+    for out_of_order in [0, 1] {
+        let mut flow = bw_flow { owned: 2, out_of_order, fit_window: ramp(3), ..bw_flow::default() };
+        rules::learn_room(&mut flow, 1, || unreachable!("the receive buffer is the application's"));
+        flow.owned = 1;
+        let mut room = bw_room::default();
+        rules::learn_room(&mut flow, 1, || &mut room);
+        assert_eq!((room.taken_at, room.lost_at), if out_of_order == 0 { (1, 0) } else { (0, 1) });
+    }
+}

@@ -74,8 +74,8 @@ mod user_space;
 mod version;
 mod watched;
 
-pub use cgroup::{Cgroup, CgroupError, PREFIX as RUN_PREFIX};
-pub use clock::now;
+pub use cgroup::{Cgroup, CgroupError, PREFIX as RUN_PREFIX, memory_limit};
+pub use clock::{now, processor_time};
 pub use config::{Config, ReceiveRule, SendRule};
 pub use engine::{Engine, Order, Request, Shares};
 pub use entries::Entries;
@@ -93,5 +93,5 @@ pub use pattern::GroupPattern;
 pub use program::ProgramInfo;
 pub use release::{Released, release};
 pub use swept::Swept;
-pub use user::UserEngine;
+pub use user::{UserEngine, left_running};
 pub use version::{kernel_version, sweeps_switch_callbacks_on};

@@ -53,7 +53,7 @@ enum Command {
     Demo(DemoArgs),
     /// Emulate paths, and run programs and experiments over them with the real kernel
     ///
-    /// It needs root. Everything happens in network namespaces that end with the process.
+    /// It needs root, except for list, show and report. Everything happens in network namespaces that end with the process.
     #[command(subcommand)]
     Lab(LabCommand),
     #[command(hide = true)]
@@ -137,4 +137,106 @@ fn policy_meant(reason: &str, value: &str) -> Option<String> {
     let meant = known.min_by_key(changes)?;
     // At most a third of the letters may differ, or one letter: a transposition counts as one change.
     (changes(&meant) <= 1.max(meant.len() / 3)).then(|| value.replacen(wrong, meant, 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+
+    /// A certificate's fingerprint, in the place of the word FINGERPRINT.
+    const FINGERPRINT: &str = "0000000000000000000000000000000000000000000000000000000000000000";
+
+    /// Returns the words of a shell's line; what is in single quotes belongs to one word.
+    fn words(line: &str) -> Vec<String> {
+        let mut words = vec![String::new()];
+        for (number, part) in line.split('\'').enumerate() {
+            let is_quoted = number % 2 == 1;
+            for letter in part.chars() {
+                match words.last_mut() {
+                    Some(word) if is_quoted || letter != ' ' => word.push(letter),
+                    _ => words.push(String::new()),
+                }
+            }
+        }
+        words.retain(|word| !word.is_empty());
+        words
+    }
+
+    /// Returns the calls of bufwise in a shell's line, without comments and redirections.
+    fn calls(line: &str) -> Vec<Vec<String>> {
+        let words = words(&line.replace("; ", " ; ").replace("FINGERPRINT", FINGERPRINT));
+        let said = words.iter().take_while(|word| !word.starts_with('#')).cloned().collect::<Vec<_>>();
+        let parts = said.split(|word| matches!(word.as_str(), "&&" | ";" | "|"));
+        let is_word = |word: &&String| !word.starts_with('>');
+        let calls = parts.map(|part| part.iter().take_while(is_word).cloned().collect::<Vec<String>>());
+        calls.filter(|call| call.first().is_some_and(|first| first == "bufwise")).collect()
+    }
+
+    /// Returns the lines for a shell in a page: of a block with prompts only those behind one.
+    fn lines_of(page: &str) -> Vec<String> {
+        let page = page.replace("\\\n", " ");
+        let mut found = Vec::new();
+        for block in page.split("```").skip(1).step_by(2) {
+            let has_prompts = block.lines().any(|line| line.starts_with("$ "));
+            for line in block.lines().skip(1) {
+                let line = if has_prompts { line.strip_prefix("$ ") } else { Some(line) };
+                found.extend(line.filter(|line| line.starts_with("bufwise ")).map(str::to_owned));
+            }
+        }
+        found
+    }
+
+    /// Returns the examples in the help of a command and of those below it.
+    fn examples(command: &clap::Command) -> Vec<String> {
+        let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        let lines = help.lines().map(|line| {
+            let line = line.trim_start_matches("Examples:").trim_start_matches("Example:").trim();
+            line.trim_start_matches("sudo ").to_owned()
+        });
+        let own = lines.filter(|line| line.starts_with("bufwise ")).collect::<Vec<_>>();
+        own.into_iter().chain(command.get_subcommands().flat_map(examples)).collect()
+    }
+
+    #[test]
+    fn each_call_in_the_pages_and_in_the_help_is_one_that_this_program_takes() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let pages = fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path());
+        let pages = pages.filter(|path| path.extension().is_some_and(|kind| kind == "md"));
+        let pages = pages.chain([root.join("README.md")]);
+        let mut lines: Vec<String> =
+            pages.flat_map(|path| lines_of(&fs::read_to_string(path).unwrap())).collect();
+        let in_pages = lines.len();
+        lines.extend(examples(&Cli::command()));
+        assert!(in_pages >= 30 && lines.len() >= in_pages + 15, "{in_pages} of {} lines", lines.len());
+        for call in lines.iter().flat_map(|line| calls(line)) {
+            if let Err(error) = Cli::try_parse_from(&call) {
+                panic!("{}: {error}", call.join(" "));
+            }
+        }
+    }
+
+    #[test]
+    fn the_readme_names_the_packages_and_the_image_of_this_version() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let readme = fs::read_to_string(root.join("README.md")).unwrap();
+        let version = env!("CARGO_PKG_VERSION");
+        for name in [
+            format!("./target/packages/bufwise_{version}-1_amd64.deb"),
+            format!("./target/packages/bufwise-{version}-1.x86_64.rpm"),
+            format!("localhost/bufwise:{version} daemon"),
+        ] {
+            assert!(readme.contains(&name), "README.md does not name {name}");
+        }
+    }
+
+    #[test]
+    fn a_line_is_parted_into_calls() {
+        let parted = calls("bufwise lab run a --out b && bufwise web >c; bufwise ls | jq '.a | .b'  # d");
+        let shown: Vec<String> = parted.iter().map(|call| call.join(" ")).collect();
+        assert_eq!(shown, ["bufwise lab run a --out b", "bufwise web", "bufwise ls"]);
+        assert_eq!(words("a 'b  c' --d='e f'"), ["a", "b  c", "--d=e f"]);
+    }
 }

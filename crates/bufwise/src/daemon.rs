@@ -48,10 +48,11 @@ pub(crate) struct DaemonArgs {
     /// far as the kernel allows.
     #[arg(long, value_name = "P[,P]")]
     policy: Option<Choice>,
-    /// Memory that all send queues together may hold, as 64MiB (at least 64KiB); default half of what the kernel gives TCP
+    /// Memory that all send queues together may hold, as 64MiB (at least 64KiB); default half of the second number of tcp_mem
     #[arg(long, value_name = "SIZE")]
     memory: Option<Budget>,
-    /// Memory that the windows and the unread data of all receivers together may take; default half of what the kernel gives TCP
+    /// Memory that the windows and the unread data of all receivers together may take (at least 64KiB); default half of the
+    /// second number of tcp_mem
     ///
     /// Programs that stop reading all at once may exceed it for a tenth of a second, until the next sample.
     #[arg(long, value_name = "SIZE")]

@@ -19,7 +19,7 @@ const STEPS: u64 = 100;
 ///
 /// It runs iperf3, unmodified, over two wide-area paths with the real kernel: with 64 KB buffers, with the kernel's autotuning, and
 /// under `bufwise run --policy fit` at one end: the sender, the receiver, and the sender without root. It prints a table and draws a
-/// picture. It takes a minute and a half, and needs root. Everything is taken down on every way out.
+/// picture. It takes a minute and a half, and needs root and iperf3. It removes the paths however it ends.
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {
     /// Fewer methods, each for 6 seconds instead of 15: under 25 seconds

@@ -144,7 +144,7 @@ impl GetArgs {
             let path = root.join(&item.path);
             command.not_made(&item.remote, &path, LocalError::Reserved { path: path.clone() }.into());
         }
-        let total = tree.files.iter().filter_map(|item| item.size).fold(0, u64::saturating_add);
+        let total = tree.files.iter().try_fold(0_u64, |sum, item| Some(sum.saturating_add(item.size?)));
         command.many(worker, &tree.files, total, |worker, item, watch| {
             let local = root.join(&item.path);
             let got = folder.target(&item.path).map_err(Into::into);

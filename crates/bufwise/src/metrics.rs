@@ -30,8 +30,9 @@ const BETWEEN: Duration = Duration::from_secs(1);
 
 /// Print the daemon's metrics once
 ///
-/// Connections by what limits them, memory, decisions, errors, distributions. It takes a second if nothing has asked in the last
-/// minutes. The daemon serves the same with --metrics, and sends it to a receiver of OpenTelemetry with --otlp.
+/// The metrics are connections by what limits them, memory, decisions, errors and distributions. The command takes a second if nothing
+/// has asked in the last minutes. The daemon serves the same metrics with --metrics, and sends them to a receiver of OpenTelemetry with
+/// --otlp. Only root, or the daemon's user, may ask.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: bufwise metrics --format prometheus >bufwise.prom")]
 pub(crate) struct MetricsArgs {

@@ -1,6 +1,6 @@
 //! `bufwise put`: puts a file, or a directory with its contents, to any FTP server that accepts uploads.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions, ReadDir};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
@@ -30,7 +30,8 @@ An address that ends in / is a directory, in which the file keeps its name.
 Passwords come from BUFWISE_PASSWORD, from ~/.netrc (or --netrc), or from a prompt, never from the command line. BUFWISE_USER \
 names the user if the address does not.
 
--r leaves out links and reports them. Sockets, pipes and devices cannot be put: everything else is put, and the status is 1.
+-r leaves out links and reports them. Sockets, pipes, devices, and what cannot be read, cannot be put: everything else is put, and \
+the status is 1.
 
 Where the kernel has Landlock (Linux 5.13), put can write no file except that of --json; it restricts itself before it connects.")]
 pub(crate) struct PutArgs {
@@ -95,12 +96,16 @@ impl PutArgs {
             let refused = ClientError::Read { path: local.clone(), source };
             command.not_made(&remote(path), &local, refused);
         }
+        for (path, source) in found.unlisted {
+            let local = self.file.join(&path);
+            command.not_made(&remote(&path), &local, ClientError::Read { path: local.clone(), source });
+        }
         found.files.retain(|path| !clashing.contains(path));
         for path in &clashing {
             let refused = LocalError::Reserved { path: remote(path) };
             command.not_made(&remote(path), &self.file.join(path), refused.into());
         }
-        command.many(worker, &found.files, found.bytes, |worker, path, watch| {
+        command.many(worker, &found.files, Some(found.bytes), |worker, path, watch| {
             let local = self.file.join(path);
             let opened = open(&local).map_err(|source| ClientError::Read { path: local.clone(), source });
             let put = opened.and_then(|file| worker.put(&file, &remote(path), watch));
@@ -132,36 +137,75 @@ struct Found {
     links: Vec<PathBuf>,
     /// Sockets, pipes and devices.
     special: Vec<PathBuf>,
+    /// Directories of which not all can be listed, and entries of no known kind.
+    unlisted: Vec<(PathBuf, io::Error)>,
     bytes: u64,
 }
 
 impl Found {
     fn below(root: &Path) -> anyhow::Result<Self> {
         let mut found = Self::default();
-        let mut pending = vec![PathBuf::new()];
-        while let Some(directory) = pending.pop() {
-            let shown = root.join(&directory);
-            let failed = || format!("cannot list {}", shown.display());
-            for entry in std::fs::read_dir(&shown).with_context(failed)? {
-                let entry = entry.with_context(failed)?;
-                let (kind, path) =
-                    (entry.file_type().with_context(failed)?, directory.join(entry.file_name()));
-                if kind.is_dir() {
-                    found.directories.push(path.clone());
-                    pending.push(path);
-                } else if kind.is_file() {
-                    found.bytes += entry.metadata().map_or(0, |metadata| metadata.len());
-                    found.files.push(path);
-                } else if kind.is_symlink() {
-                    found.links.push(path);
-                } else {
-                    found.special.push(path);
-                }
+        let entries = fs::read_dir(root).with_context(|| format!("cannot list {}", root.display()))?;
+        found.list(Path::new(""), entries);
+        let mut listed = 0;
+        while let Some(directory) = found.directories.get(listed).cloned() {
+            listed += 1;
+            match fs::read_dir(root.join(&directory)) {
+                Ok(entries) => found.list(&directory, entries),
+                Err(error) => found.unlisted.push((directory, error)),
             }
         }
         // Sorted, each directory comes before its contents.
         found.directories.sort();
         found.files.sort();
         Ok(found)
+    }
+
+    fn list(&mut self, directory: &Path, entries: ReadDir) {
+        for entry in entries {
+            let entry = match entry {
+                Ok(entry) => entry,
+                Err(error) => return self.unlisted.push((directory.to_owned(), error)),
+            };
+            let path = directory.join(entry.file_name());
+            match entry.file_type() {
+                Ok(kind) if kind.is_dir() => self.directories.push(path),
+                Ok(kind) if kind.is_file() => {
+                    self.bytes += entry.metadata().map_or(0, |metadata| metadata.len());
+                    self.files.push(path);
+                }
+                Ok(kind) if kind.is_symlink() => self.links.push(path),
+                Ok(_) => self.special.push(path),
+                Err(error) => self.unlisted.push((path, error)),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::errno::Errno;
+    use nix::fcntl::openat;
+    use nix::sys::stat::{Mode, mkdirat};
+
+    use super::*;
+
+    #[test]
+    fn a_directory_that_cannot_be_listed_keeps_nothing_else_back() {
+        let root = tempfile::tempdir().unwrap();
+        fs::write(root.path().join("file"), "bytes").unwrap();
+        // Directories may lie deeper than a path of 4,096 bytes reaches.
+        let name = "d".repeat(250);
+        let mut deep = File::open(root.path()).unwrap();
+        for _ in 0..18 {
+            mkdirat(&deep, name.as_str(), Mode::S_IRWXU).unwrap();
+            deep = openat(&deep, name.as_str(), OFlag::O_DIRECTORY, Mode::empty()).unwrap().into();
+        }
+        let found = Found::below(root.path()).unwrap();
+        assert_eq!((found.files, found.bytes), (vec![PathBuf::from("file")], 5));
+        let [(unlisted, error)] = &found.unlisted[..] else { panic!("{:?}", found.unlisted) };
+        assert_eq!(error.raw_os_error(), Some(Errno::ENAMETOOLONG as i32));
+        assert_eq!(found.directories.last(), Some(unlisted), "it is made all the same");
+        assert!(Found::below(&root.path().join("none")).is_err(), "there is nothing to put");
     }
 }

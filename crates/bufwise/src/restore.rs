@@ -77,11 +77,10 @@ fn ask_daemon(socket: Option<PathBuf>) -> Result<Option<Restored>, Failure> {
 
 /// Describes the connections that could not be given back; `None` if there are none.
 fn kept(connections: u64) -> Option<String> {
-    match connections {
-        0 => None,
-        1 => Some("1 connection keeps what was set: no process holds it".to_owned()),
-        many => Some(format!("{many} connections keep what was set: no process holds them")),
-    }
+    let (verb, it) = if connections == 1 { ("keeps", "it") } else { ("keep", "them") };
+    let kept = counted(connections, "connection");
+    let line = format!("{kept} {verb} what was set: no process holds {it}, or the kernel refuses");
+    (connections > 0).then_some(line)
 }
 
 /// Puts the list of allowed congestion controls back if a killed laboratory has left it widened.
@@ -116,7 +115,8 @@ mod tests {
     #[test]
     fn connections_that_keep_what_was_set_are_counted() {
         assert_eq!(kept(0), None);
-        assert_eq!(kept(1).as_deref(), Some("1 connection keeps what was set: no process holds it"));
-        assert_eq!(kept(2).as_deref(), Some("2 connections keep what was set: no process holds them"));
+        let [one, two] = [1, 2].map(|count| kept(count).unwrap());
+        assert_eq!(one, "1 connection keeps what was set: no process holds it, or the kernel refuses");
+        assert_eq!(two, "2 connections keep what was set: no process holds them, or the kernel refuses");
     }
 }

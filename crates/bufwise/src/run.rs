@@ -15,7 +15,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use bufwise_bpf::CgroupError;
+use bufwise_bpf::{Cgroup, CgroupError, left_running, memory_limit};
 use bufwise_host::caps::Raised;
 use bufwise_host::in_words;
 use bufwise_host::leftovers::{self, Cleared};
@@ -64,7 +64,8 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "P[,P]", default_value = "auto", value_parser = Choice::parse_for_run)]
     policy: Choice,
     /// Memory that all send queues together may hold, as 64MiB (at least 64KiB), and all receive queues as much again; default
-    /// half of what the kernel gives TCP, for each
+    /// half of the second number of tcp_mem, for each, but no more than an eighth of the memory limit of this cgroup (a container, a
+    /// unit)
     #[arg(long, value_name = "SIZE")]
     memory: Option<Budget>,
     /// Send documents up to this size in one round trip (at most 64 segments), and leave them out of the shares of the memory;
@@ -133,7 +134,13 @@ impl RunArgs {
         leftovers::clear_inherited(&mut Cleared::default());
         watch.give_back();
         let status = match tuned {
-            Ok(status) => status,
+            Ok(status) => {
+                // The engine in user space tells this itself.
+                if let Some(note) = cgroup.as_ref().and_then(left_in) {
+                    watch.note(note);
+                }
+                status
+            }
             // Its status is the result, whatever becomes of the tuning.
             Err(error) => {
                 let words = in_words(error.as_ref());
@@ -169,6 +176,7 @@ impl RunArgs {
         Asked {
             memory: self.memory.map(Bytes::from),
             receive_memory: self.memory.map(Bytes::from),
+            memory_limit: memory_limit(),
             small_documents: self.small_documents.map(Bytes::from),
             at_once: self.gso_max_size,
             whole_host: false,
@@ -181,6 +189,12 @@ impl RunArgs {
 /// Returns the engine's configuration for the policies of `run`; `check` tests whether it can be loaded.
 pub(crate) fn default_engine_config() -> bufwise_host::Result<bufwise_bpf::Config> {
     Ok(Plan::new(Choice::OF_RUN, Asked::default())?.run_config())
+}
+
+/// Returns a line on the processes in the command's cgroup that outlive it.
+fn left_in(cgroup: &Cgroup) -> Option<String> {
+    let own = std::process::id().cast_signed();
+    left_running(cgroup.processes().into_iter().filter(|pid| *pid != own).count())
 }
 
 fn not_started(error: &command::StartError) -> Failure {

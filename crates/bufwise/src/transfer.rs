@@ -210,12 +210,12 @@ impl Command {
         self.finish()
     }
 
-    /// Moves many files, several at a time; `first` has a session already.
+    /// Moves many files of `bytes` in total (`None`: not known), several at a time; `first` has a session already.
     pub(crate) fn many<T: Sync>(
         &mut self,
         first: Worker,
         items: &[T],
-        bytes: u64,
+        bytes: Option<u64>,
         work: impl Fn(&mut Worker, &T, &mut dyn FnMut(Event<'_>)) -> Done + Sync,
     ) {
         if let Some(server) = first.server() {
@@ -235,6 +235,9 @@ impl Command {
                 tally.note(&event);
                 part.event(&event);
             });
+            if let (.., Ok(outcome)) = &done {
+                part.end(outcome);
+            }
             (done, tally, started.elapsed())
         };
         let begun = in_parallel(workers, items, work, |_, ((remote, local, moved), tally, elapsed)| {
@@ -259,16 +262,19 @@ impl Command {
         self.report.ended(self.started.elapsed());
         let limits = self.engine.take().map(OwnEngine::end);
         limits.into_iter().flatten().for_each(|limit| self.show.say(&limit));
-        if let Some(json) = &self.json {
-            output::json(json, &self.report)?;
-        }
+        let written = self.json.as_ref().map_or(Ok(()), |json| output::json(json, &self.report));
         if !self.quiet {
             output::line(&self.report.to_string())?;
         }
-        match self.report.error() {
-            None => Ok(0),
-            Some(error) => Err(Failure::new(crate::exit::FAILED, error)),
+        let Some(error) = self.report.error() else {
+            written?;
+            return Ok(0);
+        };
+        // A full disk has no room for the report either.
+        if let Err(unwritten) = written {
+            self.show.say(&format!("{unwritten:#}"));
         }
+        Err(Failure::new(crate::exit::FAILED, error))
     }
 }
 
@@ -298,7 +304,8 @@ fn confine(target: Option<&Path>, json: Option<&Path>) {
 }
 
 /// Returns a handle that SIGINT and SIGTERM cancel, which ends the transfer in order; a second signal ends the program. Signals
-/// that this process was started to ignore, as SIGINT by `&` in a script, stay ignored.
+/// that this process was started to ignore, as SIGINT by `&` in a script, stay ignored. A file beyond the largest size
+/// (`RLIMIT_FSIZE`) fails, instead of ending the program.
 fn cancel_on_signal() -> anyhow::Result<Cancel> {
     use std::io::Read;
     use std::os::unix::net::UnixStream;
@@ -306,9 +313,11 @@ fn cancel_on_signal() -> anyhow::Result<Cancel> {
     use std::sync::atomic::AtomicBool;
 
     use bufwise_socket::signals::Ignored;
+    use nix::sys::signal::{SigSet, Signal};
     use signal_hook::consts::{SIGINT, SIGTERM};
 
     let what = "cannot watch for signals";
+    SigSet::from(Signal::SIGXFSZ).thread_block().context(what)?;
     let cancel = Cancel::new().context(what)?;
     let (mut wake, waker) = UnixStream::pair().context(what)?;
     let again = Arc::new(AtomicBool::new(false));

@@ -6,10 +6,10 @@
 
 use std::collections::{HashMap, HashSet};
 
-use bufwise_bpf::now;
+use bufwise_bpf::{now, processor_time};
 use bufwise_units::Micros;
 
-/// Rest after a search, as a multiple of its duration: half a percent of a processor.
+/// Rest after a search, as a multiple of its processor time: half a percent of a processor.
 const REST: u64 = 200;
 
 /// Names of type `V` by number, found in the results `S` of searches.
@@ -53,10 +53,11 @@ impl<S, V: Clone> Search<S, V> {
         let mut name = self.found.as_ref().and_then(&of);
         let began = now();
         if name.is_none() && !self.is_fresh && began >= self.next {
+            let before = processor_time();
             let found = self.found.insert(search());
             name = of(found);
             self.is_fresh = true;
-            self.next = began + now().since(began).times(REST);
+            self.next = began + processor_time().since(before).times(REST);
         }
         // No search may have been allowed in this moment; one may be in the next.
         if name.is_some() || self.is_fresh {

@@ -1,5 +1,6 @@
 //! Runs the user's programs on the two hosts: a server on host B, a client on host A.
 
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read, Write};
 use std::os::unix::process::ExitStatusExt;
@@ -108,7 +109,7 @@ impl CommandError {
 pub struct Programs {
     /// Shell command on host B of every path; `None`: the client needs no server.
     pub server: Option<OsString>,
-    /// Number of sockets that must listen on a host B before the clients start.
+    /// Number of ports on which servers must listen on a host B before the clients start.
     pub listeners: usize,
     /// Shell command on host A of the first path.
     pub client: OsString,
@@ -265,7 +266,7 @@ impl Programs {
         Ok(())
     }
 
-    /// Waits until enough sockets listen on the server's host; returns an error if the server fails or does not listen.
+    /// Waits until the servers listen on enough ports of their host; returns an error if the server fails or does not listen.
     fn await_server(
         &self,
         host: &Host,
@@ -355,10 +356,13 @@ fn last_lines(servers: &[Words], most: usize) -> String {
     servers.iter().map(of_one).filter(|lines| !lines.is_empty()).collect::<Vec<_>>().join("\n")
 }
 
-/// Returns the number of TCP and UDP sockets that wait for clients.
+/// Returns the number of ports on which sockets wait for clients. A server may have several sockets on one port: of TCP and UDP, of
+/// IPv4 and IPv6.
 fn listening(diag: &mut Diag) -> usize {
-    let tcp = diag.listening(None).map_or(0, |sockets| sockets.len());
-    tcp + diag.udp(None).map_or(0, |sockets| sockets.len())
+    let tcp = diag.listening(None).unwrap_or_default();
+    let udp = diag.udp(None).unwrap_or_default();
+    let tcp = tcp.into_iter().map(|socket| socket.local.port());
+    tcp.chain(udp.into_iter().map(|socket| socket.local.port())).collect::<BTreeSet<u16>>().len()
 }
 
 fn shell(command: &OsStr) -> Command {

@@ -5,7 +5,7 @@ use std::fmt::{self, Display, Write};
 use serde::Serialize;
 
 use crate::experiments::{ExperimentResult, MethodResult, OverTime, Quantity, RunResult, Track};
-use crate::page::Recorded;
+use crate::page::{Recorded, distinct};
 
 /// Names of the columns of [`samples`].
 const SAMPLE: &str = "run,t_s,host,local,peer,congestion_control,srtt_us,min_rtt_us,cwnd_bytes,flight_bytes,sndbuf_bytes,\
@@ -26,7 +26,8 @@ impl Display for Field<'_> {
 }
 
 /// Writes every run of every method: `experiment,case,method,run,valid,attempts,problem`, and a column for each
-/// quantity of the experiments, empty where a run lacks it. `run` counts from 1; `valid` is `true` or `false`.
+/// quantity of the experiments, empty where a run lacks it. `run` counts from 1; `valid` is `true` or `false`. The second result of an
+/// experiment, from another directory, is named `ID-2`.
 ///
 /// # Errors
 /// Never: writing to a string does not fail.
@@ -37,12 +38,12 @@ pub fn runs(results: &[ExperimentResult]) -> Result<String, fmt::Error> {
     let mut text = String::from("experiment,case,method,run,valid,attempts,problem");
     quantities.iter().try_for_each(|quantity| write!(text, ",{}", column(*quantity)))?;
     text.push('\n');
-    for result in results {
+    for (result, id) in results.iter().zip(ids(results)) {
         for case in &result.cases {
             for MethodResult { name, runs, .. } in &case.methods {
                 for (number, run) in (1..).zip(runs) {
                     let RunResult { valid, problem, attempts, values, .. } = run;
-                    let (id, case, method) = (Field(&result.id), Field(&case.name), Field(name));
+                    let (id, case, method) = (Field(&id), Field(&case.name), Field(name));
                     let problem = Field(problem.as_deref().unwrap_or_default());
                     write!(text, "{id},{case},{method},{number},{valid},{attempts},{problem}")?;
                     for quantity in &quantities {
@@ -57,6 +58,16 @@ pub fn runs(results: &[ExperimentResult]) -> Result<String, fmt::Error> {
         }
     }
     Ok(text)
+}
+
+/// Returns a name for each result.
+fn ids(results: &[ExperimentResult]) -> Vec<String> {
+    distinct(results.iter().map(|result| result.id.clone()))
+}
+
+/// Returns a name for each run over a path.
+fn names(runs: &[Recorded]) -> Vec<String> {
+    distinct(runs.iter().map(|run| run.name.clone()))
 }
 
 /// Returns the name as it is in JSON.
@@ -86,11 +97,11 @@ pub fn over_time(results: &[ExperimentResult]) -> Result<String, fmt::Error> {
     let mut text = String::from("experiment,case,method,run,t_s");
     Track::ALL.iter().try_for_each(|track| write!(text, ",{}", written(track)))?;
     text.push('\n');
-    for result in results {
+    for (result, id) in results.iter().zip(ids(results)) {
         for case in &result.cases {
             for method in &case.methods {
                 let Some((run, OverTime { t_s, tracks })) = method.over_time() else { continue };
-                let (id, case, method) = (Field(&result.id), Field(&case.name), Field(&method.name));
+                let (id, case, method) = (Field(&id), Field(&case.name), Field(&method.name));
                 for (step, t) in t_s.iter().enumerate() {
                     write!(text, "{id},{case},{method},{},{t}", run + 1)?;
                     for track in Track::ALL {
@@ -115,10 +126,10 @@ pub fn over_time(results: &[ExperimentResult]) -> Result<String, fmt::Error> {
 /// Never: writing to a string does not fail.
 pub fn samples(runs: &[Recorded]) -> Result<String, fmt::Error> {
     let mut text = format!("{SAMPLE}\n");
-    for run in runs {
+    for (run, name) in runs.iter().zip(names(runs)) {
         for sample in &run.samples {
             let texts = [&sample.host, &sample.local, &sample.peer, &sample.congestion_control];
-            write!(text, "{},{}", Field(&run.name), sample.t)?;
+            write!(text, "{},{}", Field(&name), sample.t)?;
             texts.iter().try_for_each(|value| write!(text, ",{}", Field(value)))?;
             let numbers = [
                 sample.srtt_us,
@@ -153,9 +164,9 @@ pub fn links(runs: &[Recorded]) -> Result<String, fmt::Error> {
         write!(text, ",{way}_bytes,{way}_drops_packets,{way}_queue_bytes")?;
     }
     text.push('\n');
-    for run in runs {
+    for (run, name) in runs.iter().zip(names(runs)) {
         for point in &run.link_samples {
-            write!(text, "{},{}", Field(&run.name), point.t)?;
+            write!(text, "{},{}", Field(&name), point.t)?;
             for way in [point.a_to_b, point.b_to_a] {
                 write!(text, ",{},{},{}", way.bytes, way.drops, way.queue_bytes)?;
             }
@@ -182,6 +193,17 @@ mod tests {
         assert_eq!(lines[1], "made-up,one,kernel,1,true,1,,9000000,2000000,,0");
         assert_eq!(lines[2], "made-up,one,kernel,2,false,3,\"it \"\"stalled\"\", <twice>\",5000000,,,");
         assert_eq!(lines.len(), 6, "{text}");
+    }
+
+    #[test]
+    fn results_and_runs_of_several_directories_are_told_apart() {
+        let text = runs(&[result(), result()]).unwrap();
+        assert_eq!(text.matches("\nmade-up,").count(), 5, "{text}");
+        assert_eq!(text.matches("\nmade-up-2,").count(), 5, "{text}");
+        assert!(over_time(&[with_samples(), with_samples()]).unwrap().contains("\nmade-up-2,one,"));
+        for text in [samples(&[recorded(), recorded()]).unwrap(), links(&[recorded(), recorded()]).unwrap()] {
+            assert!(text.contains("\nby hand,") && text.contains("\nby hand-2,"));
+        }
     }
 
     #[test]

@@ -74,7 +74,8 @@ pub struct DirectionReport {
     /// Packets that wait in it at the end.
     #[serde(default)]
     pub queued_packets: u64,
-    /// Mean of the queue over time, bytes.
+    /// Mean of the queue, bytes; this and the next three are of the time from the making of the path to its end, and count emulated
+    /// cross traffic, too.
     pub queue_mean_bytes: u64,
     /// Maximum of the queue, bytes.
     pub queue_max_bytes: u64,
@@ -122,7 +123,7 @@ pub struct DirectionPoint {
     pub bytes: u64,
     /// Packets dropped so far because the queue was full.
     pub drops: u64,
-    /// Bytes in the queue now.
+    /// Bytes in the queue now, without emulated cross traffic.
     pub queue_bytes: u64,
 }
 
@@ -254,7 +255,7 @@ impl fmt::Display for LabReport {
         let least = if self.stalls.len() < STALLS_KEPT { "" } else { "at least " };
         write!(
             f,
-            "emulator     late by p50 {} us, p99 {} us, max {} us; paused for {:.1} ms in {least}{} stalls",
+            "emulator     late by p50 {} us, p99 {} us, max {} us; paused for {:.1} ms in all; {least}{} stalls of 1 ms or more",
             late.p50,
             late.p99,
             late.max,
@@ -299,8 +300,8 @@ mod tests {
                 Outcome { status: 0, seconds: 1.0, stdout: Vec::new(), server_output: String::new() };
             LabReport::new(path, &outcome, Vec::new()).to_string()
         };
-        assert!(text(STALLS_KEPT - 1).contains(" in 999 stalls;"));
-        assert!(text(STALLS_KEPT).contains(" in at least 1000 stalls;"));
+        assert!(text(STALLS_KEPT - 1).contains(" in all; 999 stalls of 1 ms or more;"));
+        assert!(text(STALLS_KEPT).contains(" in all; at least 1000 stalls of 1 ms or more;"));
     }
 
     #[test]

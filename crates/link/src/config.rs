@@ -83,8 +83,8 @@ pub struct DirectionConfig {
     /// Replaces the queue by a token bucket: the rate fills it, `queue` is its depth in bytes. A packet that finds its
     /// tokens passes at once, any other is dropped.
     pub policer: bool,
-    /// Marks packets that wait in the queue longer than this (congestion experienced, RFC 3168), as the step threshold of an
-    /// active queue management does; `None`: none is marked.
+    /// Marks packets that wait in the queue longer than this, their own transmission included (congestion experienced, RFC
+    /// 3168), as the step threshold of an active queue management does; `None`: none is marked.
     pub mark: Option<Nanos>,
     /// Random loss.
     pub loss: Loss,

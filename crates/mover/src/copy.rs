@@ -62,7 +62,7 @@ impl Copier {
     /// Takes bytes from `stream` to `into`, summing them in `hasher` if there is one.
     pub(crate) fn new(stream: &Stream, into: &dyn Sink, hasher: Option<Hasher>) -> Self {
         let untouched = hasher.is_none() && !stream.is_tls() && into.place().is_some();
-        // Without a pipe, for lack of descriptors, bytes go by read and write.
+        // Without a pipe, for lack of descriptors or of pipe pages, bytes go by read and write.
         let pipe = untouched.then(Pipe::new).and_then(Result::ok);
         let (file_time, stalled) = (Duration::ZERO, Duration::ZERO);
         Self { buffer: Vec::new(), pipe, staged: None, hasher, file_time, stalled }

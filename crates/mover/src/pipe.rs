@@ -17,7 +17,7 @@ use nix::unistd::pipe2;
 
 /// Requested size of the pipe, bytes: the largest without privilege (`fs.pipe-max-size`).
 const LARGE: usize = 1 << 20;
-/// Default size of a pipe, bytes.
+/// Default size of a pipe, bytes; with less, read and write are faster.
 const USUAL: usize = 64 << 10;
 
 /// A pipe between a socket and a file.
@@ -32,10 +32,10 @@ impl Pipe {
     pub(crate) fn new() -> io::Result<Self> {
         let (reading, writing) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)?;
         let wanted = i32::try_from(LARGE).unwrap_or(i32::MAX);
-        // Refused if the user has too many pipe pages (`fs.pipe-user-pages-soft`); the default size remains then.
+        // Refused if the user has too many pipe pages (`fs.pipe-user-pages-soft`); a new pipe may have no more than two then.
         let size = fcntl(&writing, FcntlArg::F_SETPIPE_SZ(wanted));
-        let size = size.ok().and_then(|size| usize::try_from(size).ok()).unwrap_or(USUAL);
-        Ok(Self { reading, writing, size })
+        let size = size.or_else(|_| fcntl(&writing, FcntlArg::F_GETPIPE_SZ))?;
+        Ok(Self { reading, writing, size: usable(size)? })
     }
 
     /// Takes up to `at_most` bytes from `socket`; 0 at its end.
@@ -68,5 +68,22 @@ impl Pipe {
         let mut bytes = vec![0; len];
         File::from(self.reading).read_exact(&mut bytes)?;
         Ok(bytes)
+    }
+}
+
+/// Returns the `size` of a pipe, unless it is too small to be of use.
+fn usable(size: i32) -> io::Result<usize> {
+    let size = usize::try_from(size).unwrap_or_default();
+    if size < USUAL { Err(io::ErrorKind::QuotaExceeded.into()) } else { Ok(size) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pipe_of_two_pages_is_not_used() {
+        assert_eq!(usable(8_192).unwrap_err().kind(), io::ErrorKind::QuotaExceeded);
+        assert_eq!([65_536, 1 << 20].map(|size| usable(size).unwrap()), [USUAL, LARGE]);
     }
 }

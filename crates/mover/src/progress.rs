@@ -111,7 +111,7 @@ pub struct Report {
     pub held: Held,
     /// The limit that held it back longest; `None`: not known, at a receiver the sender or the path.
     pub limited_by: Option<Limit>,
-    /// Time spent reading or writing the file.
+    /// Time spent reading or writing the file; with `sendfile`, that of the connection as well.
     pub file_time: Duration,
     /// Sum of the bytes, if it was asked for.
     pub hash: Option<Digest>,

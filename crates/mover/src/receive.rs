@@ -40,8 +40,8 @@ pub struct Received {
 /// Receives a file over `stream` and writes it to `into`, tuned by `tuner`.
 ///
 /// The file ends with the stream; if `expected` is given, its length must be that. `on_progress` is called some ten
-/// times a second, less often while no byte comes, and whenever there is a request to send. `into` should not block for
-/// long: no byte is read meanwhile.
+/// times a second, less often while no byte comes, whenever there is a request to send, and at the end, also of a transfer
+/// that fails. `into` should not block for long: no byte is read meanwhile.
 ///
 /// # Errors
 /// Any [`MoveError`]; the bytes received before are then in `into`.
@@ -86,8 +86,12 @@ pub fn receive(
     }
     let ended = transfer.run(into);
     // Write the bytes already read, even if the rest never comes.
-    transfer.copier.finish(into).map_err(|error| transfer.copy_failed(error))?;
-    ended?;
+    let written = transfer.copier.finish(into).map_err(|error| transfer.copy_failed(error));
+    if let Err(error) = written.and(ended) {
+        // The caller hears how much was moved; the error of the transfer counts.
+        let _unsampled = transfer.word(None);
+        return Err(error);
+    }
     // The time ends at the last byte; closing the connection tells the sender that we have everything.
     transfer.end(start.elapsed())
 }

@@ -55,7 +55,7 @@ pub struct Sent {
 /// is one.
 ///
 /// Returns when the peer's host has acknowledged everything, the end included. `on_progress` is called some ten times a
-/// second, and less often while no byte moves.
+/// second, less often while no byte moves, and at the end, also of a transfer that fails.
 ///
 /// # Errors
 /// Any [`MoveError`].
@@ -99,6 +99,10 @@ pub fn send(
         on_progress,
     };
     let sent = transfer.run(from);
+    if sent.is_err() {
+        // The caller hears how much was moved; the error of the transfer counts.
+        let _unsampled = transfer.word();
+    }
     grants.detach();
     sent?;
     let digest: Option<Digest> = transfer.hasher.take().map(Hasher::finish);
@@ -145,7 +149,11 @@ impl<P: FnMut(&Progress)> Transfer<'_, P> {
             if want == 0 {
                 return Ok(());
             }
-            match sendfile64(self.stream.as_fd(), file.as_fd(), Some(&mut at), want) {
+            let begun = Instant::now();
+            let handed = sendfile64(self.stream.as_fd(), file.as_fd(), Some(&mut at), want);
+            // A slow disk or server of files holds this call up; a slow peer does not.
+            self.file_time += begun.elapsed();
+            match handed {
                 Ok(0) => return self.ended(length),
                 Ok(len) => self.moved(len)?,
                 Err(Errno::EAGAIN | Errno::EINTR) => {}
@@ -262,19 +270,28 @@ impl<P: FnMut(&Progress)> Transfer<'_, P> {
 
     /// Waits for `events`, at most `step`, longer while no byte moves; returns whether they came.
     fn wait_once(&mut self, events: PollFlags, step: Duration) -> Result<bool, MoveError> {
-        if self.job.cancel.is_cancelled() {
-            return Err(MoveError::Cancelled { bytes: self.bytes });
-        }
         let wait = self.next_sample(step);
         let ready = self.job.cancel.wait(self.stream.as_fd(), self.stream.events(events), wait);
         let ready = ready.map_err(|source| self.broken(source))?;
+        self.waited(ready)?;
+        Ok(ready)
+    }
+
+    /// Checks the bounds after a wait; `ready`: it ended with an event.
+    fn waited(&mut self, ready: bool) -> Result<(), MoveError> {
+        if self.job.cancel.is_cancelled() {
+            return Err(MoveError::Cancelled { bytes: self.bytes });
+        }
         let now = Instant::now();
-        if !ready {
+        // This host may have stood still while the peer took bytes: a stopped process, a paused container.
+        if !ready || self.job.bounds.check(self.last, now).is_err() {
             let acknowledged = options::tcp_info(self.stream.tcp())?.bytes_acked;
             if acknowledged != self.acknowledged {
                 self.acknowledged = acknowledged;
                 self.last = now;
             }
+        }
+        if !ready {
             self.now_and_then(now)?;
         }
         self.job.bounds.check(self.last, now)?;
@@ -282,8 +299,7 @@ impl<P: FnMut(&Progress)> Transfer<'_, P> {
         // count.
         let waited = now.checked_sub(self.file_time).unwrap_or(now);
         let tcp = self.stream.tcp();
-        self.pace.check(&self.job.bounds, waited, || Ok(options::tcp_info(tcp)?.bytes_acked))?;
-        Ok(ready)
+        self.pace.check(&self.job.bounds, waited, || Ok(options::tcp_info(tcp)?.bytes_acked))
     }
 
     /// Returns when to sample the connection again: `step` from now, later while no byte moves.
@@ -362,10 +378,10 @@ impl<P: FnMut(&Progress)> Transfer<'_, P> {
         }
     }
 
-    /// Waits without an event to wait for.
+    /// As [`Self::wait_once`], without an event to wait for.
     fn pause(&mut self, step: Duration) -> Result<(), MoveError> {
         self.job.cancel.pause(self.next_sample(step)).map_err(|source| self.broken(source))?;
-        self.job.bounds.check(self.last, Instant::now())
+        self.waited(false)
     }
 
     /// Whether the peer's host has everything, the end included.
@@ -387,7 +403,7 @@ impl<P: FnMut(&Progress)> Transfer<'_, P> {
 }
 
 /// Whether this error of sendfile(2) is the connection's and not the file's. A connection that times out has the error that ICMP last
-/// reported of its path (`icmp_err_convert`, `tcp_write_err()`).
+/// reported of its path (`icmp_err_convert`, `icmpv6_err_convert()`: a firewall's refusal is EACCES; `tcp_write_err()`).
 fn is_of_connection(errno: Errno) -> bool {
     matches!(
         errno,
@@ -400,6 +416,8 @@ fn is_of_connection(errno: Errno) -> bool {
             | Errno::EHOSTDOWN
             | Errno::ENETUNREACH
             | Errno::ENETDOWN
+            | Errno::ENONET
+            | Errno::EACCES
             | Errno::ENOPROTOOPT
             | Errno::EPROTO
     )
@@ -416,7 +434,9 @@ mod tests {
 
     #[test]
     fn an_unreachable_network_is_no_error_of_the_file() {
-        for errno in [Errno::ENETUNREACH, Errno::EHOSTUNREACH, Errno::ECONNREFUSED, Errno::EPROTO] {
+        for errno in
+            [Errno::ENETUNREACH, Errno::EHOSTUNREACH, Errno::ECONNREFUSED, Errno::EPROTO, Errno::EACCES]
+        {
             assert!(is_of_connection(errno), "{errno}");
         }
         for errno in [Errno::EIO, Errno::ENOMEM, Errno::EISDIR, Errno::ESTALE] {

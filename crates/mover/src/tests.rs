@@ -93,7 +93,9 @@ fn probes() -> (Responder, Prober) {
     let responder =
         Responder::start(UdpSocket::bind(any_port()).unwrap(), LOCALHOST, TOKEN, Limits::default()).unwrap();
     let socket = UdpSocket::bind(any_port()).unwrap();
-    let prober = Prober::start(socket, responder.address(), TOKEN, ProberConfig::default()).unwrap();
+    // All trains are awaited, also on a machine that stands still meanwhile.
+    let config = ProberConfig { timeout: TEST_TIMEOUT, ..ProberConfig::default() };
+    let prober = Prober::start(socket, responder.address(), TOKEN, config).unwrap();
     (responder, prober)
 }
 

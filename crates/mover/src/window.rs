@@ -7,7 +7,8 @@
 //! window scale stays; that ends autotuning. Where such a size is beyond the host's `rmem_max` and the privilege to
 //! exceed it is missing, autotuning stays on (a smaller buffer could no longer grow). In both cases the clamp is
 //! checked every few milliseconds and set again when it was overwritten. A buffer shrinks only after the sender has
-//! used up the part of the offered window beyond the new one, for which there would be no room.
+//! used up the part of the offered window beyond the new one, for which there would be no room. Before Linux 6.2 the kernel does not
+//! tell that window; the largest that it may have offered counts there.
 //! Before Linux 5.15 a locked buffer cannot be returned to autotuning. There only a program that may exceed the host's maximum, or
 //! has limited room, sets the buffer; once there is no limit, the buffer becomes as large as autotuning would make it at most.
 //! Properties kept: the clamp equals the requested window within a few milliseconds after each change by the kernel;
@@ -45,6 +46,11 @@ pub(crate) struct Window {
     buffer: Bytes,
     /// The buffer is to shrink, once it can.
     waits: bool,
+    /// Whether to read the offered window, where the kernel tells it.
+    reads_offered: bool,
+    /// While the buffer waits and the window is not told: the bytes received once the sender has used up all that it may have been
+    /// offered.
+    edge: Bytes,
 }
 
 impl Window {
@@ -60,6 +66,8 @@ impl Window {
             room: Bytes::MAX,
             buffer: Bytes::ZERO,
             waits: false,
+            reads_offered: true,
+            edge: Bytes::ZERO,
         }
     }
 
@@ -118,10 +126,11 @@ impl Window {
         if self.locked && there >= enough && there <= self.room {
             return Ok(());
         }
-        self.waits = there > self.room && offers_more(stream, window)?;
+        self.waits = there > self.room && self.offers_more(stream, window)?;
         if self.waits {
             return Ok(());
         }
+        self.edge = Bytes::ZERO;
         // The kernel doubles the value. Never below the present buffer: autotuning grew it because it was needed.
         let size = window.scaled(OVERHEAD, 2).max(there.scaled(1, 2)).min(self.room.scaled(1, 2));
         let forced = self.force && options::force_receive_buffer(stream, size).is_ok();
@@ -135,6 +144,22 @@ impl Window {
             return Ok(());
         }
         self.unlock(stream)
+    }
+
+    /// Whether the sender may have been offered more than this window.
+    fn offers_more(&mut self, stream: &TcpStream, window: Bytes) -> Result<bool, OptionError> {
+        let info = options::tcp_info(stream)?;
+        let offered = if self.reads_offered && info.rcv_wnd > 0 {
+            Bytes(info.rcv_wnd.into())
+        } else {
+            let received = Bytes(info.bytes_received);
+            let most = Bytes(info.rcv_ssthresh.into()).min(self.applied.unwrap_or(Bytes::MAX));
+            self.edge = self.edge.max(received + most);
+            self.edge - received
+        };
+        // On the wire a window is a multiple of this, rounded up.
+        let unit = Bytes(1 << info.rcv_wscale());
+        Ok(offered >= window + unit)
     }
 
     fn release(&mut self, stream: &TcpStream) -> Result<(), OptionError> {
@@ -163,14 +188,6 @@ impl Window {
     fn lock(&self, stream: &TcpStream) -> Option<BufferLock> {
         options::buffer_lock(stream).ok().filter(|_| self.undo_locks)
     }
-}
-
-/// Whether the sender has been offered more than this window.
-fn offers_more(stream: &TcpStream, window: Bytes) -> Result<bool, OptionError> {
-    let info = options::tcp_info(stream)?;
-    // On the wire a window is a multiple of this, rounded up.
-    let unit = Bytes(1 << info.rcv_wscale());
-    Ok(Bytes(info.rcv_wnd.into()) >= window + unit)
 }
 
 #[cfg(test)]
@@ -255,30 +272,32 @@ mod tests {
     #[test]
     fn a_buffer_becomes_smaller_once_what_was_offered_is_used_up() {
         use std::io::{Read, Write};
-        let (mut stream, mut peer) = stream();
-        let mut window = Window::new();
-        let (large, small, room) = (Bytes(150_000), Bytes(50_000), Bytes(120_000));
-        window.hold(&stream, large).unwrap();
-        let (before, mut chunk) = (options::receive_buffer(&stream).unwrap(), vec![0; 40_000]);
-        let mut pass = |stream: &mut TcpStream| {
-            peer.write_all(&chunk).unwrap();
-            stream.read_exact(&mut chunk).unwrap();
-        };
-        let offered = |stream: &TcpStream| u64::from(options::tcp_info(stream).unwrap().rcv_wnd);
-        assert!((0..1_000).any(|_| {
-            pass(&mut stream);
-            offered(&stream) >= 100_000
-        }));
-        window.keep_within(room);
-        window.hold(&stream, small).unwrap();
-        assert_eq!(options::receive_buffer(&stream).unwrap(), before, "what was offered must find room");
-        for _ in 0..100 {
-            pass(&mut stream);
+        for reads_offered in [true, false] {
+            let (mut stream, mut peer) = stream();
+            let mut window = Window { reads_offered, ..Window::new() };
+            let (large, small, room) = (Bytes(150_000), Bytes(50_000), Bytes(120_000));
+            window.hold(&stream, large).unwrap();
+            let (before, mut chunk) = (options::receive_buffer(&stream).unwrap(), vec![0; 40_000]);
+            let mut pass = |stream: &mut TcpStream| {
+                peer.write_all(&chunk).unwrap();
+                stream.read_exact(&mut chunk).unwrap();
+            };
+            let offered = |stream: &TcpStream| u64::from(options::tcp_info(stream).unwrap().rcv_wnd);
+            assert!((0..1_000).any(|_| {
+                pass(&mut stream);
+                offered(&stream) >= 100_000
+            }));
+            window.keep_within(room);
             window.hold(&stream, small).unwrap();
+            assert_eq!(options::receive_buffer(&stream).unwrap(), before, "what was offered must find room");
+            for _ in 0..100 {
+                pass(&mut stream);
+                window.hold(&stream, small).unwrap();
+            }
+            assert!(options::receive_buffer(&stream).unwrap() <= room);
+            window.hold(&stream, large).unwrap();
+            assert!(options::receive_buffer(&stream).unwrap() <= room, "it does not grow beyond its room");
         }
-        assert!(options::receive_buffer(&stream).unwrap() <= room);
-        window.hold(&stream, large).unwrap();
-        assert!(options::receive_buffer(&stream).unwrap() <= room, "it does not grow beyond its room");
     }
 
     #[test]

@@ -25,6 +25,8 @@ const IFLA_EXT_MASK: u16 = 29;
 const IFLA_GSO_MAX_SIZE: u16 = 41;
 /// Exists since Linux 6.3; older kernels use `IFLA_GSO_MAX_SIZE` for IPv4 as well.
 const IFLA_GSO_IPV4_MAX_SIZE: u16 = 63;
+/// Times that a list is read if devices come or go meanwhile.
+const ATTEMPTS: u32 = 5;
 /// `RTEXT_FILTER_SKIP_STATS`.
 const WITHOUT_STATISTICS: u32 = 1 << 3;
 
@@ -155,7 +157,8 @@ impl Devices {
         netlink.map(Self).map_err(|source| DeviceError::Io { operation: "opening", source })
     }
 
-    /// Returns every device but the loopback, ordered by number. A device whose name is not UTF-8 is skipped.
+    /// Returns every device but the loopback, ordered by number. A device whose name is not UTF-8 is skipped. Where devices come and
+    /// go all the time, the list may lack one.
     ///
     /// # Errors
     /// Any [`DeviceError`]; a list that cannot be read to its end is not returned.
@@ -186,24 +189,29 @@ impl Devices {
         netlink::put_attribute(&mut body, IFLA_GSO_MAX_SIZE, &size.size.to_ne_bytes());
         netlink::put_attribute(&mut body, IFLA_GSO_IPV4_MAX_SIZE, &size.ipv4.to_ne_bytes());
         let flags = netlink::REQUEST | netlink::ACKNOWLEDGE;
-        let set =
-            self.0.ask(|sequence| netlink::request(libc::RTM_NEWLINK, flags, sequence, &body), |_, _| Ok(()));
-        Ok(set?)
+        self.0.ask(|sequence| netlink::request(libc::RTM_NEWLINK, flags, sequence, &body), |_, _| Ok(()))?;
+        Ok(())
     }
 
     fn ask(&mut self, index: u32, flags: u16) -> Result<Vec<Link>, AskError> {
         let mut body = message(index);
         netlink::put_attribute(&mut body, IFLA_EXT_MASK, &WITHOUT_STATISTICS.to_ne_bytes());
         let mut links = Vec::new();
-        self.0.ask(
-            |sequence| netlink::request(libc::RTM_GETLINK, netlink::REQUEST | flags, sequence, &body),
-            |kind, body| {
-                if kind == libc::RTM_NEWLINK {
-                    links.extend(Link::read(body)?);
-                }
-                Ok(())
-            },
-        )?;
+        for _ in 0..ATTEMPTS {
+            links.clear();
+            let is_whole = self.0.ask(
+                |sequence| netlink::request(libc::RTM_GETLINK, netlink::REQUEST | flags, sequence, &body),
+                |kind, body| {
+                    if kind == libc::RTM_NEWLINK {
+                        links.extend(Link::read(body)?);
+                    }
+                    Ok(())
+                },
+            )?;
+            if is_whole {
+                break;
+            }
+        }
         Ok(links)
     }
 }

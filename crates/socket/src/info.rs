@@ -305,8 +305,8 @@ impl TcpInfo {
             srtt: self.srtt().unwrap_or_default(),
             min_rtt: self.min_rtt().unwrap_or_default(),
             rto: Micros(self.rto.into()),
-            segs_out: self.data_segs_out.into(),
-            segs_lost: self.total_retrans.into(),
+            segs_out: self.segments_out(),
+            segs_lost: self.segments_retransmitted(),
             bytes_acked: Bytes(self.bytes_acked),
             delivery_rate: Rate(self.delivery_rate),
             app_limited: self.app_limited(),
@@ -384,6 +384,7 @@ mod tests {
         assert_eq!(sent(u32::MAX, u64::MAX) % turn, turn - 1);
         let again = TcpInfo { total_retrans: 5, bytes_retrans: 5 + turn, snd_mss: 1, ..TcpInfo::default() };
         assert_eq!(again.segments_retransmitted(), 5 + turn);
+        assert_eq!(again.to_sample(&SkMem::default()).segs_lost, 5 + turn, "policies see it, too");
         let nothing_known = TcpInfo { data_segs_out: 5, bytes_sent: u64::MAX, ..TcpInfo::default() };
         assert_eq!(nothing_known.segments_out(), 5);
     }

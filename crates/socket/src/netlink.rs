@@ -18,6 +18,8 @@ pub(crate) const NLMSG_DONE: u16 = 3;
 pub(crate) const REQUEST: u16 = 0x0001;
 pub(crate) const ACKNOWLEDGE: u16 = 0x0004;
 pub(crate) const DUMP: u16 = 0x0300;
+/// `NLM_F_DUMP_INTR`.
+const CHANGED: u16 = 0x0010;
 
 /// Length of `struct nlmsghdr`, bytes.
 pub(crate) const HEADER_LEN: usize = 16;
@@ -73,15 +75,17 @@ impl Netlink {
     }
 
     /// Sends the request that `write` composes for a sequence number, and passes the kind and body of each message of
-    /// the answer to `each`, up to the last.
+    /// the answer to `each`, up to the last. Returns whether the answer is whole: a list that changes while the kernel writes
+    /// it may lack entries that were there all the time.
     pub(crate) fn ask(
         &mut self,
         write: impl FnOnce(u32) -> Vec<u8>,
         mut each: impl FnMut(u16, &[u8]) -> Result<(), Malformed>,
-    ) -> Result<(), AskError> {
+    ) -> Result<bool, AskError> {
         self.sequence = self.sequence.wrapping_add(1);
         send(self.fd.as_raw_fd(), &write(self.sequence), MsgFlags::empty())
             .map_err(|errno| AskError::Io("asking", errno.into()))?;
+        let mut whole = true;
         loop {
             // With MSG_TRUNC the kernel returns the true length, so that a cut message cannot pass as whole.
             let len = match recv(self.fd.as_raw_fd(), &mut self.buffer, MsgFlags::MSG_TRUNC) {
@@ -90,9 +94,9 @@ impl Netlink {
                 Err(errno) => return Err(AskError::Io("reading", errno.into())),
             };
             let datagram = self.buffer.get(..len).ok_or(Malformed::Truncated)?;
-            match read_datagram(datagram, self.sequence, &mut each)? {
+            match read_datagram(datagram, self.sequence, &mut whole, &mut each)? {
                 Progress::More => {}
-                Progress::Done => return Ok(()),
+                Progress::Done => return Ok(whole),
                 Progress::Refused(errno) => {
                     return Err(AskError::Refused(io::Error::from_raw_os_error(errno)));
                 }
@@ -131,10 +135,12 @@ pub(crate) enum Progress {
     Refused(i32),
 }
 
-/// Reads every message of one datagram; messages that do not answer request `sequence` are skipped.
+/// Reads every message of one datagram; messages that do not answer request `sequence` are skipped. `whole` becomes false if one says
+/// that the list has changed.
 pub(crate) fn read_datagram(
     datagram: &[u8],
     sequence: u32,
+    whole: &mut bool,
     mut each: impl FnMut(u16, &[u8]) -> Result<(), Malformed>,
 ) -> Result<Progress, Malformed> {
     let mut rest = datagram;
@@ -150,6 +156,7 @@ pub(crate) fn read_datagram(
             continue;
         }
         let kind = u16_at(header, 4)?;
+        *whole &= u16_at(header, 6)? & CHANGED == 0;
         // An acknowledgement is an error message with number 0; a dump that failed half-way ends with its negative
         // number.
         let status = match kind {
@@ -214,7 +221,7 @@ mod tests {
 
     fn read(datagram: &[u8]) -> (Result<Progress, Malformed>, Vec<u16>) {
         let mut seen = Vec::new();
-        let progress = read_datagram(datagram, SEQUENCE, |kind, _| {
+        let progress = read_datagram(datagram, SEQUENCE, &mut true, |kind, _| {
             seen.push(kind);
             Ok(())
         });
@@ -230,6 +237,21 @@ mod tests {
             let datagram = [all.concat(), message(end, SEQUENCE, &[0; 4]), all.concat()].concat();
             assert_eq!(read(&datagram), (Ok(Progress::Done), vec![31, 32]));
         }
+    }
+
+    #[test]
+    fn a_list_that_changed_meanwhile_is_not_whole() {
+        let changed = |kind, sequence| request(kind, CHANGED, sequence, &[0; 4]);
+        let (one, end) = (message(31, SEQUENCE, &[]), message(NLMSG_DONE, SEQUENCE, &[0; 4]));
+        let is_whole = |messages: &[&[u8]]| {
+            let mut whole = true;
+            let progress = read_datagram(&messages.concat(), SEQUENCE, &mut whole, |_, _| Ok(()));
+            assert_eq!(progress, Ok(Progress::Done));
+            whole
+        };
+        assert!(is_whole(&[&one, &changed(31, SEQUENCE - 1), &end]), "that was another request");
+        assert!(!is_whole(&[&changed(31, SEQUENCE), &one, &end]));
+        assert!(!is_whole(&[&one, &changed(NLMSG_DONE, SEQUENCE)]));
     }
 
     #[test]

@@ -370,7 +370,8 @@ mod tests {
         server.write_all(b"!").unwrap();
         client.read_exact(&mut [0]).unwrap();
         let sent = tcp_info(&client).unwrap();
-        assert_eq!((sent.bytes_sent, sent.bytes_retrans, sent.notsent_bytes), (300_000, 0, 0));
+        // A machine that stands still may repeat a segment.
+        assert_eq!((sent.bytes_sent - sent.bytes_retrans, sent.notsent_bytes), (300_000, 0));
         assert_eq!(sent.bytes_acked, 300_000 + 1, "the SYN counts as one");
         assert_eq!(sent.bytes_received, 1);
         assert!(sent.srtt().is_some() && sent.min_rtt() <= sent.srtt());

@@ -52,7 +52,7 @@ struct bw_fast {
 	__u64 sampled_at;
 	/* When a round trip was last measured. */
 	__u64 rtt_at;
-	/* Window clamp that was set (bytes); 0: none. */
+	/* Window clamp that was set, or that stays as the last sample has found it (bytes); 0: none. */
 	__u32 clamp;
 	/* sk_sndbuf at the last sample. */
 	__u32 sndbuf;
@@ -201,7 +201,7 @@ BW_FN int bw_is_more_than_little(const struct bw_fast *g, __u32 received, __u32 
 	return received - g->received > bw_min(BW_INITIAL_WINDOW * bw_min(advmss, BW_FIRST_WINDOW), BW_FIRST_WINDOW);
 }
 
-/* Whether a receiver whose window bufwise has not set has received more than little, so that a sample is due. */
+/* Whether a receiver that has kept the kernel's window has received more than little, so that a sample is due. */
 BW_FN int bw_is_burst(const struct bw_fast *g, __u32 received, __u32 advmss)
 {
 	return !g->clamp && bw_is_more_than_little(g, received, advmss);

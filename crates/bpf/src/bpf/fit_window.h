@@ -328,6 +328,12 @@ BW_FN __u64 bw_fit_window_rounded(__u64 window, const struct bw_fit_window_sampl
 	return bw_min((window + (1ULL << shift) - 1) >> shift << shift, x->max);
 }
 
+/* Whether the connection is in Start or Ramp, for which alone the second part is needed. */
+BW_FN int bw_fit_window_is_starting(const struct bw_fit_window *s)
+{
+	return s->phase <= BW_FIT_RAMP;
+}
+
 /*
  * A sample goes through seven parts, which the kernel's verifier checks one by one. This first part measures the trains of Start
  * and Ramp. Returns 0 if the other parts have nothing to do: T is too short, or no segment has arrived since the last sample.
@@ -336,7 +342,7 @@ BW_FN int bw_fit_window_watch(struct bw_fit_window *s, const struct bw_fit_windo
 {
 	if (x->rtt < BW_FIT_SHORTEST || !x->received || (s->last_at && x->received == s->last_bytes))
 		return 0;
-	if (s->phase == BW_FIT_START || s->phase == BW_FIT_RAMP)
+	if (bw_fit_window_is_starting(s))
 		bw_fit_window_watch_train(s, x);
 	return 1;
 }

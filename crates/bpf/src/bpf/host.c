@@ -41,7 +41,8 @@ __u64 bufwise_fit_window(struct bw_fit_window *state, const struct bw_fit_window
 	int seen;
 
 	if (bw_fit_window_watch(state, sample)) {
-		bw_fit_window_judge_pacing(state, sample);
+		if (bw_fit_window_is_starting(state))
+			bw_fit_window_judge_pacing(state, sample);
 		bw_fit_window_go_on(state, sample);
 		seen = bw_fit_window_end_round(state, sample);
 		if (seen && bw_fit_window_judge(state, sample, seen > 1))

@@ -29,18 +29,25 @@
 /* The mark in the reply; an arbitrary number. */
 #define BW_TAKEN 0xb0f5715e
 
-/* Whether a nearer program has taken a new connection; if so, marks it in this program's storage. */
+/*
+ * Whether a nearer program has taken a new connection; if so, marks it in this program's storage. Otherwise, an earlier mark
+ * is removed: a socket may be connected again (connect() to AF_UNSPEC), and callbacks that another program has asked for come
+ * for its SYN, before there is a record.
+ */
 static bool is_taken(struct bpf_sock_ops *ctx)
 {
 	struct bpf_sock *sk = ctx->sk;
-	struct bw_fast *fast;
+	bool taken = ctx->reply == BW_TAKEN;
+	struct bw_fast *fast = NULL;
 
-	if (ctx->reply != BW_TAKEN)
-		return false;
-	fast = sk ? fast_of(sk) : NULL;
-	if (fast)
-		fast->next_window = BW_NEVER;
-	return true;
+	if (sk)
+		fast = bpf_sk_storage_get(&fast_path, sk, NULL, taken ? BPF_SK_STORAGE_GET_F_CREATE : 0);
+	if (!fast)
+		return taken;
+	fast->next_window = taken ? BW_NEVER : 0;
+	/* A clamp that differs from an earlier one would make a sample due, whatever the mark says. */
+	fast->clamp = 0;
+	return taken;
 }
 
 /* Takes a new connection: marks it for the programs that run after this one. */

@@ -148,13 +148,13 @@ static __u64 receive_window(const struct bw_flow *f, __u64 cookie, __u64 now)
 	drs = drs_window(cookie, now);
 	if (config.receive_rule == BW_RECEIVE_FIT) {
 		if (fit_watch(cookie, now, drs)) {
-			if (f->fit_window.phase == BW_FIT_START)
+			if (bw_fit_window_is_starting(&f->fit_window))
 				fit_judge_pacing(cookie, now, drs);
 			fit_go_on(cookie, now, drs);
 			seen = fit_end_round(cookie, now, drs);
 			if (seen && fit_judge(cookie, now, drs, seen > 1))
 				fit_follow(cookie, now, drs);
-			news = bw_room_news(&f->fit_window, f->out_of_order);
+			news = bw_room_news_of(f);
 			if (news)
 				learn_room(cookie, now, news);
 		}
@@ -212,6 +212,8 @@ static void sample_receiver(struct bpf_sock_ops *ctx, struct tcp_sock *tp, struc
 
 	if (!f) {
 		fast->next_window = BW_UNTIL_ADOPTED;
+		/* Giving back opens the clamp, and another clamp would make a sample due at each segment. */
+		fast->clamp = 0;
 		return;
 	}
 	sample(f, tp, now);
@@ -226,6 +228,8 @@ static void sample_receiver(struct bpf_sock_ops *ctx, struct tcp_sock *tp, struc
 	if (keeps_window(fast, f, tp))
 		return;
 	fast->received = tp->bytes_received;
+	/* A window that stays as the application has bounded it, or under --dry-run, needs no sample at each burst (is_burst()). */
+	fast->clamp = tp->window_clamp;
 	if (config.observe_only)
 		return;
 	if (!(f->owned & BW_RECEIVE_LOCK))

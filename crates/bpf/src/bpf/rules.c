@@ -81,7 +81,7 @@ __u32 bufwise_room_doublings(const struct bw_room *room, __u64 now)
 
 __u32 bufwise_room_news(const struct bw_flow *flow)
 {
-	return bw_room_news(&flow->fit_window, flow->out_of_order);
+	return bw_room_news_of(flow);
 }
 
 void bufwise_room_learn(struct bw_room *room, struct bw_flow *flow, __u32 news, __u64 now)

@@ -256,7 +256,8 @@ BW_FN __u64 bw_decide_window(const volatile struct bw_config *c, struct bw_flow 
 	drs = bw_decide_drs(c, f, now);
 	if (c->receive_rule == BW_RECEIVE_FIT) {
 		if (bw_fit_part_watch(c, f, now, drs)) {
-			bw_fit_part_judge_pacing(c, f, now, drs);
+			if (bw_fit_window_is_starting(&f->fit_window))
+				bw_fit_part_judge_pacing(c, f, now, drs);
 			bw_fit_part_go_on(c, f, now, drs);
 			seen = bw_fit_part_end_round(c, f, now, drs);
 			if (seen && bw_fit_part_judge(c, f, now, drs, seen > 1))

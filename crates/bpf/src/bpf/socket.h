@@ -170,8 +170,9 @@ static void set_send(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_soc
 	if (!value || bpf_setsockopt(ctx, SOL_SOCKET, SO_SNDBUF, &value, sizeof(value)))
 		return;
 	f->sndbuf = tp->inet_conn.icsk_inet.sk.sk_sndbuf;
+	/* A cap that was lowered after the load cuts the value to the same size each time. */
+	f->send_changes += f->set_sndbuf != f->sndbuf;
 	f->set_sndbuf = f->sndbuf;
-	f->send_changes++;
 }
 
 /* Sets the receive buffer's memory, or requests it of user space. */

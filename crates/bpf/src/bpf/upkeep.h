@@ -27,6 +27,11 @@
  * that was cut would look like the application's setting.
  */
 #define BW_LARGEST_OPTION ((1ULL << 30) - 1)
+/*
+ * Smallest value of SO_SNDBUF that the kernel does not raise (SOCK_MIN_SNDBUF is 4,608 bytes of memory). A share that is less
+ * than half of a writer's buffer leaves a limit of 0 (bw_limit_of_share()), which would stand for no step.
+ */
+#define BW_LEAST_SNDBUF 2304
 /* Changes of the pacing rate by less than 1/8 are not set. */
 #define BW_PACE_STEP 8
 /*
@@ -73,6 +78,12 @@ BW_FN void bw_settle(const volatile struct bw_config *c, struct bw_flow *f, __u3
 		f->owned |= BW_RECEIVE_LOCK;
 }
 
+/* Returns bw_room_news() of a connection; nothing if the application bounds its window, because no ramp has opened it then. */
+BW_FN enum bw_room_shown bw_room_news_of(const struct bw_flow *f)
+{
+	return f->owned & BW_RECEIVE_LOCK ? BW_ROOM_UNKNOWN : bw_room_news(&f->fit_window, f->out_of_order);
+}
+
 /* ---- Setting and requesting ----------------------------------------------------------------------------- */
 
 /* The next step for one buffer; 0 in a field: nothing to do. */
@@ -86,17 +97,19 @@ struct bw_step {
 /* Whether the last request is younger than BW_REQUEST_PATIENCE and not granted. */
 BW_FN int bw_is_requesting(const struct bw_flow *f)
 {
-	return (f->requested_sndbuf || f->requested_rcvbuf) && f->sampled_at - f->requested_at < BW_REQUEST_PATIENCE;
+	/* A callback's time, which TCP has read before, may be earlier than that of the request: bw_less() gives 0 then. */
+	return (f->requested_sndbuf || f->requested_rcvbuf) && bw_less(f->sampled_at, f->requested_at) < BW_REQUEST_PATIENCE;
 }
 
 /*
- * Chooses the step by which the send buffer gets room for a payload. Beyond the cap, setsockopt() by a program would
- * cut the buffer to the cap, so the size is requested, unless user space is gone; until the grant the cap is set.
+ * Chooses the step by which the send buffer gets room for a payload, and at least the kernel's smallest size. Beyond the
+ * cap, setsockopt() by a program would cut the buffer to the cap, so the size is requested, unless user space is gone;
+ * until the grant the cap is set.
  */
 BW_FN void bw_step_send(struct bw_step *step, const volatile struct bw_config *c, struct bw_flow *f,
 			__u64 payload, int stale)
 {
-	__u32 value = bw_min(bw_min(payload, c->max_send), BW_LARGEST_OPTION);
+	__u32 value = bw_max(bw_min(bw_min(payload, c->max_send), BW_LARGEST_OPTION), BW_LEAST_SNDBUF);
 
 	step->value = 0;
 	step->request = 0;

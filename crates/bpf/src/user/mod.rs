@@ -19,19 +19,17 @@ use std::fs;
 use std::num::NonZeroU32;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
-use std::time::Duration;
 
 use bufwise_socket::diag::{CongestionControl, Connection, State};
 use bufwise_socket::options::{self, BufferLock};
 use bufwise_units::Micros;
 use nix::sys::prctl;
 use nix::sys::stat::fstat;
-use nix::time::{ClockId, clock_gettime};
 use socket2::{Protocol, SockRef};
 
 use crate::abi::{bw_config, bw_control, bw_flow, bw_order, bw_room};
-use crate::clock::now;
-use crate::config::Config;
+use crate::clock::{now, processor_time};
+use crate::config::{Config, ReceiveRule, SendRule};
 use crate::engine::{Order, Shares};
 use crate::flow::FlowState;
 use crate::means::Means;
@@ -39,7 +37,7 @@ use crate::reach::{self, Place};
 use crate::record;
 use crate::release::{self, Released};
 use crate::rules;
-use schedule::{Allowance, PART, Schedule, Search};
+use schedule::{Allowance, PART, Schedule, Search, chosen};
 use sizing::Sizing;
 use sockets::Finder;
 
@@ -75,6 +73,8 @@ pub struct UserEngine {
     sets_buffers: bool,
     /// Whether TCP may pace connections whose congestion control does not ask for it.
     may_be_paced: bool,
+    /// A line on processes that outlive the command.
+    left: Option<String>,
 }
 
 /// A connection, and the place where its socket was found.
@@ -122,6 +122,7 @@ impl UserEngine {
             allowance: Allowance::new(PART, at),
             sets_buffers: tells_locks(),
             may_be_paced: may_be_paced(),
+            left: None,
         };
         engine.set_shares(Shares::default());
         engine
@@ -174,23 +175,29 @@ impl UserEngine {
         if at < self.next_at().0 {
             return;
         }
-        let began = cpu_time();
+        let before = processor_time();
+        let mut searched = 0;
         if at >= self.search.next_at() {
             self.look_for_sockets(at);
-            self.search.spend(at, cpu_time() - began);
+            searched = processor_time().since(before).0;
+            self.search.spend(at, searched);
         }
-        self.sample(at);
+        // The search may have taken some milliseconds. Rates are computed from the times of samples.
+        self.sample(now().0);
         let reached = self.connections.values().filter(|one| one.is_reached());
         self.sample_at = reached.map(|one| one.schedule.next_at).min().unwrap_or(u64::MAX);
-        self.allowance.spend(at, cpu_time() - began);
+        let all = processor_time().since(before).0;
+        self.allowance.spend(at, self.search.counted(at, all, searched));
     }
 
     /// Returns why the kernel goes on sizing some sockets of the command, as far as known; one line each.
     pub fn limits(&self) -> impl Iterator<Item = &str> {
         let buffers =
             "before Linux 5.15 buffers stay autotuned: they could not be given back; windows are bounded";
-        let before = (!self.sets_buffers).then_some(buffers);
-        self.finder.refusals().iter().map(String::as_str).chain(before)
+        let (send, receive) = (SendRule::Kernel as u32, ReceiveRule::Kernel as u32);
+        let sizes = self.config.send_rule != send || self.config.receive_rule != receive;
+        let before = (sizes && !self.sets_buffers).then_some(buffers);
+        self.finder.refusals().iter().map(String::as_str).chain(before).chain(self.left.as_deref())
     }
 
     /// Gives back every socket that has a setting, in the processes that outlive the command.
@@ -211,6 +218,7 @@ impl UserEngine {
             }
         });
         self.connections.clear();
+        self.left = left_running(self.finder.left());
         released
     }
 
@@ -234,7 +242,7 @@ impl UserEngine {
         }
         for (inode, place) in found.places {
             if !known.contains(&inode) && !self.no_connections.contains(&inode) {
-                self.take(inode, place, at);
+                self.take(inode, place);
             }
         }
         self.met = met;
@@ -242,8 +250,10 @@ impl UserEngine {
     }
 
     /// Adopts a socket if it is a connection; if it is not established yet, the next search checks it again.
-    fn take(&mut self, inode: u64, place: Place, at: u64) {
+    fn take(&mut self, inode: u64, place: Place) {
         let Some(socket) = self.finder.fetch(place) else { return };
+        // The search has taken a while.
+        let at = now().0;
         let is_tcp = SockRef::from(&socket).protocol().is_ok_and(|found| found == Some(Protocol::TCP));
         // The descriptor's number may belong to another socket by now.
         let is_it = fstat(&socket).is_ok_and(|found| found.st_ino == inode);
@@ -285,10 +295,12 @@ impl UserEngine {
 
     fn sample(&mut self, at: u64) {
         let is_due = |one: &Watched| one.is_reached() && one.schedule.next_at <= at;
-        let due: Vec<u64> =
-            self.connections.iter().filter(|(_, one)| is_due(one)).map(|(cookie, _)| *cookie).collect();
-        for cookie in due {
+        let due = self.connections.iter().filter(|(_, one)| is_due(one));
+        let due = due.map(|(cookie, one)| (*cookie, one.schedule));
+        for cookie in chosen(due, self.connections.len()) {
             let Some(mut watched) = self.connections.remove(&cookie) else { continue };
+            // The samples before it have taken some microseconds each.
+            let at = now().0;
             if self.sample_one(cookie, &mut watched, at).is_none() {
                 watched.missed = 1;
                 self.search.hasten(at);
@@ -350,6 +362,19 @@ impl Watched {
     }
 }
 
+/// Returns a line on so many processes that outlive the command; `None` if there are none.
+#[must_use]
+pub fn left_running(processes: usize) -> Option<String> {
+    let (subject, their) = match processes {
+        0 => return None,
+        1 => ("a process that the command has started still runs".to_owned(), "its"),
+        more => (format!("{more} processes that the command has started still run"), "their"),
+    };
+    Some(format!(
+        "{subject}: from now on the kernel sizes {their} connections; a server is tuned while it stays in the foreground"
+    ))
+}
+
 /// Returns whether the kernel shows locked buffers, and lets them be unlocked (`SO_BUF_LOCK`, Linux 5.15).
 pub(crate) fn tells_locks() -> bool {
     UnixDatagram::unbound().is_ok_and(|any| options::buffer_lock(any).is_ok())
@@ -369,16 +394,9 @@ fn wake_up_in_time() {
     let _since_linux_2_6_28 = prctl::set_timerslack(1);
 }
 
-/// Returns the processor time that the calling thread has used, microseconds.
-fn cpu_time() -> u64 {
-    let time = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map(Duration::from).unwrap_or_default();
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{ReceiveRule, SendRule};
     use std::net::{TcpListener, TcpStream};
 
     /// Tests run beside each other in one process: these rules set nothing.
@@ -411,7 +429,41 @@ mod tests {
         drop(server);
         (0..MISSED).for_each(|_| engine.look_for_sockets(now().0));
         assert_eq!(open(&engine), [true, false]);
-        assert_eq!(engine.limits().count(), usize::from(!tells_locks()));
+        assert_eq!(engine.limits().count(), 0);
+    }
+
+    #[test]
+    fn what_old_kernels_cannot_give_back_is_told_where_something_is_sized() {
+        for (send, told) in [(SendRule::Kernel, 0), (SendRule::Fit, 1)] {
+            let mut engine = UserEngine::of_itself(&Config { send, ..Config::default() });
+            engine.sets_buffers = false;
+            assert_eq!(engine.limits().count(), told, "{send:?}");
+        }
+    }
+
+    #[test]
+    fn processes_that_outlive_the_command_are_told() {
+        assert_eq!(left_running(0), None);
+        let says = |count, words: [&str; 2]| {
+            left_running(count).is_some_and(|line| words.iter().all(|words| line.contains(words)))
+        };
+        assert!(says(1, ["a process that the command has started still runs: ", "sizes its connections; "]));
+        assert!(says(2, ["2 processes that the command has started still run", "sizes their connections; "]));
+    }
+
+    #[test]
+    fn samples_have_the_time_at_which_they_are_taken_however_long_the_work_before_takes() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let cookie = SockRef::from(&client).cookie().unwrap();
+        let mut engine = observer();
+        let before = now().0;
+        // The work began long ago, or will end in an hour.
+        engine.look_for_sockets(0);
+        engine.sample(before + 3_600_000_000);
+        let flow = engine.connections[&cookie].flow;
+        let times = [before, flow.opened_at, flow.sampled_at, now().0];
+        assert!(times.is_sorted(), "{times:?}");
     }
 
     #[test]

@@ -15,7 +15,10 @@
 //! - All of this together takes at most a 64th of a processor in the long run ([`Allowance`]); with the wake-ups and
 //!   the samples for the report, a fiftieth. If a sample takes 5 us, 100 busy connections are sampled every 32 ms.
 //! - Searches take at most half of that: those of an idle server with many processes would leave nothing saved for the
-//!   start of its next connection.
+//!   start of its next connection. While they use all of their half, samples have the other half for themselves
+//!   ([`Search::counted`]): a search of thousands of descriptors would keep them waiting for tenths of a second.
+//! - Silent connections take turns ([`chosen`]): all those of a server at once would keep the busy ones waiting for as long as
+//!   the allowance needs to recover.
 
 /// Least time between two checks, microseconds, as all times here.
 const LEAST: u64 = 1_000;
@@ -37,6 +40,9 @@ const PART_OF_SEARCHES: u64 = 128;
 /// Largest amount of unused work that is saved, in microseconds of a processor, so that the start of many connections
 /// at once is not missed.
 const SAVED: u64 = 40_000;
+/// Silent connections that are sampled at once: at least this many, and at least this part of all connections.
+const SILENT_AT_ONCE: usize = 16;
+const PART_OF_SILENT: usize = 64;
 
 /// Timing of samples around a train, in microseconds: the time between two samples, the same while the train begins, how
 /// long before the train is due they start, and the silence after which the train has passed.
@@ -74,6 +80,16 @@ impl Search {
     /// Notes that the search at `now` took `cost` of processor time.
     pub(super) fn spend(&mut self, now: u64, cost: u64) {
         self.allowance.spend(now, cost);
+    }
+
+    /// Returns how much of the work at `now`, which took `all`, counts for the allowance of all work, if searches took `searched`:
+    /// what searches still owe does not, but samples count twice until it is paid.
+    pub(super) fn counted(&self, now: u64, all: u64, searched: u64) -> u64 {
+        let owed = self.allowance.ready_at().saturating_sub(now);
+        if owed == 0 {
+            return all;
+        }
+        all.saturating_sub(searched) * 2 + searched.saturating_sub(owed / PART_OF_SEARCHES)
     }
 
     /// Notes a search at `now`; `found`: it found a new process or socket.
@@ -127,6 +143,11 @@ impl Schedule {
         }
     }
 
+    /// Returns whether nothing has moved for so long that samples are as rare as they become.
+    fn is_silent(&self) -> bool {
+        self.sampled_at - self.moved_at >= LONGEST_SILENCE * QUIET
+    }
+
     /// Makes the next sample due as soon as a start's would be.
     pub(super) fn hasten(&mut self, now: u64) {
         self.next_at = self.next_at.min(now + LEAST);
@@ -143,6 +164,15 @@ impl Schedule {
         }
         (now < begin).then_some(begin)
     }
+}
+
+/// Returns which of the connections that are `due`, of `all` that are open, are sampled now, by their cookies: the busy ones, and
+/// as many silent ones, but at least a part of all; those first that have been due for longest.
+pub(super) fn chosen(due: impl Iterator<Item = (u64, Schedule)>, all: usize) -> Vec<u64> {
+    let (mut silent, busy): (Vec<_>, Vec<_>) = due.partition(|(_, schedule)| schedule.is_silent());
+    silent.sort_unstable_by_key(|(cookie, schedule)| (schedule.next_at, *cookie));
+    silent.truncate(busy.len().max(all / PART_OF_SILENT).max(SILENT_AT_ONCE));
+    busy.into_iter().chain(silent).map(|(cookie, _)| cookie).collect()
 }
 
 /// The processor time that the engine may use for some kind of work: one part in `part` of the time.
@@ -322,6 +352,65 @@ mod tests {
             assert!(busy.ready_at() <= begin + millis * 1_000, "the start is not slowed down");
             busy.spend(begin + millis * 1_000, 200);
         }
+    }
+
+    /// A server with thousands of descriptors: each search takes 3 ms, and is due again after 20 ms. Samples are due every 10 ms.
+    #[test]
+    fn costly_searches_keep_no_sample_waiting_and_all_work_stays_within_its_part() {
+        for (cost, wait) in [(25, 15_000), (500, 70_000)] {
+            let (begin, end) = (60_000_000_u64, 90_000_000);
+            let (mut all, mut search) = (Allowance::new(PART, begin), Search::new(begin));
+            all.spend(begin, SAVED);
+            search.spend(begin, SAVED);
+            let (mut at, mut sampled_at, mut longest, mut used) = (begin, begin, 0_u64, 0_u64);
+            while at < end {
+                at = search.next_at().min(sampled_at + 10_000).max(all.ready_at());
+                let searched = if at >= search.next_at() { 3_000 } else { 0 };
+                if searched > 0 {
+                    search.made(at, false);
+                    search.spend(at, searched);
+                }
+                let is_due = at >= sampled_at + 10_000;
+                let work = searched + if is_due { cost } else { 0 };
+                if is_due {
+                    longest = longest.max(at - sampled_at);
+                    sampled_at = at;
+                }
+                all.spend(at, search.counted(at, work, searched));
+                used += work;
+            }
+            assert!(longest <= wait, "{longest} us between samples of {cost} us");
+            assert!(used <= (end - begin) / PART + SAVED, "{used} us with samples of {cost} us");
+        }
+    }
+
+    /// A server with two thousand idle connections and five busy ones; a sample takes 5 us.
+    #[test]
+    fn silent_connections_take_turns_and_keep_no_busy_one_waiting() {
+        const EACH: u64 = 5;
+        let (begin, busy, all) = (60_000_000_u64, 5, 2_005);
+        let mut schedules = vec![Schedule::new(begin); all];
+        let mut allowance = Allowance::new(PART, begin);
+        let (mut at, mut last, mut longest) = (begin, vec![begin; all], [0_u64; 2]);
+        while at < begin + 20_000_000 {
+            let next = schedules.iter().map(|one| one.next_at).min().unwrap();
+            at = at.max(next).max(allowance.ready_at());
+            let due = (0_u64..).zip(schedules.iter().copied()).filter(|(_, one)| one.next_at <= at);
+            let sampled = chosen(due, all);
+            allowance.spend(at, EACH * sampled.len() as u64);
+            for one in sampled.into_iter().map(|cookie| cookie as usize) {
+                let is_busy = one < busy;
+                schedules[one].sampled(at, is_busy, 40_000, None);
+                // Before, all are new.
+                if at > begin + 10_000_000 {
+                    let longest = &mut longest[usize::from(is_busy)];
+                    *longest = (*longest).max(at - last[one]);
+                }
+                last[one] = at;
+            }
+        }
+        let [silent, busy] = longest;
+        assert!(busy <= 30_000 && silent <= 2_000_000, "{busy} us between samples, of silent ones {silent}");
     }
 
     #[test]

@@ -129,8 +129,9 @@ impl<R: Reach> Sizing<'_, R> {
     fn set_send(&mut self, socket: &R::Socket, payload: u32) -> Result<(), OptionError> {
         self.means.set_send(socket, Bytes(payload.into()))?;
         self.flow.sndbuf = word(options::send_buffer(socket)?.0);
+        // A maximum that was lowered after the start cuts the value to the same size each time.
+        self.flow.send_changes += u32::from(self.flow.set_sndbuf != self.flow.sndbuf);
         self.flow.set_sndbuf = self.flow.sndbuf;
-        self.flow.send_changes += 1;
         Ok(())
     }
 
@@ -285,6 +286,29 @@ mod tests {
 
     use super::*;
     use crate::config::Config;
+
+    #[test]
+    fn a_size_that_the_kernel_cuts_each_time_is_one_change() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let one = Connection::of(&client, 0).unwrap();
+        let (config, all) = (bw_config::from(&Config::default()), bw_control::default());
+        let mut flow = take(&config, &one, 0, BufferLock::default(), 1);
+        let (socket, means) = (client.as_fd(), Means::Plain);
+        let mut sizing = Sizing {
+            config: &config,
+            all: &all,
+            order: None,
+            flow: &mut flow,
+            one: &one,
+            socket,
+            means,
+            sets_buffers: true,
+        };
+        // More than any host's `wmem_max`.
+        (0..2).for_each(|_| sizing.set_send(&socket, 1 << 29).unwrap());
+        assert_eq!(flow.send_changes, 1);
+    }
 
     #[test]
     fn a_window_that_was_bounded_is_opened_once_the_application_has_set_its_receive_buffer() {

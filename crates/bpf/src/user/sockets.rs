@@ -6,10 +6,12 @@
 //!   a process whose parent has ended becomes its child and stays a descendant, however often it has forked. The
 //!   parent is read only for new processes, and processes are listed only if one was started since: `/proc/loadavg`
 //!   ends with the number that was assigned last.
+//! - The children of another `bufwise run` among them are left to that: it is nearer, and two rules would overwrite each
+//!   other's settings.
 //! - Sockets: the links in `/proc/PID/fd`, those of the process's first thread. Its other threads share them.
 //!
 //! Cost: a few microseconds for a process, and one for each of its descriptors; a list of all processes takes one for
-//! each, and is made at most once per [`REST`] times the duration of the previous one.
+//! each, and is made at most once per [`REST`] times the processor time of the previous one.
 //!
 //! Out of reach: a process that may not be traced, because it is setuid, belongs to another user, or forbids it
 //! (`PR_SET_DUMPABLE`); all processes under Yama's scopes 2 and 3. [`Finder::refusals`] lists them. Descriptors that a
@@ -24,10 +26,11 @@ use nix::errno::Errno;
 use nix::sys::wait::{Id, WaitPidFlag, waitid, waitpid};
 use nix::unistd::Pid;
 
+use crate::clock::processor_time;
 use crate::error::is_scarce;
 use crate::reach::{self, Place};
 
-/// Least time between two lists of processes, as a multiple of the duration of the previous one.
+/// Least time between two lists of processes, as a multiple of the processor time of the previous one.
 const REST: u64 = 100;
 /// Time after which they are listed in any case, microseconds: containers may show a `/proc/loadavg` that is updated
 /// only now and then.
@@ -136,6 +139,12 @@ impl Finder {
         fetched.ok()
     }
 
+    /// Returns how many of the processes that the last list has found still run, except for this process itself.
+    pub(super) fn left(&self) -> usize {
+        let runs = |pid: i32| Process::of(pid).is_some_and(|process| !process.is_over);
+        self.ours.iter().filter(|pid| **pid != self.own && runs(**pid)).count()
+    }
+
     /// Returns why sockets of the command are out of reach; one line each.
     pub(super) fn refusals(&self) -> &[String] {
         &self.refusals
@@ -148,7 +157,7 @@ impl Finder {
         if is_same && now < self.list_anyway_at {
             return Ok(false);
         }
-        let began = super::cpu_time();
+        let used_before = processor_time();
         let all = processes()?;
         self.ours.retain(|pid| all.contains(pid));
         self.others.retain(|pid| all.contains(pid));
@@ -157,14 +166,18 @@ impl Finder {
         let before = self.ours.len();
         self.sort(unknown);
         self.last_started = last;
-        self.list_at = now + (super::cpu_time() - began) * REST;
+        self.list_at = now + processor_time().since(used_before).0 * REST;
         self.list_anyway_at = self.list_at.max(now + LIST_ANYWAY);
         Ok(self.ours.len() != before)
     }
 
     /// Decides by their parents which new processes are ours. A parent may end before it is read itself; the next list finds
     /// its children with another parent. Children of a parent that still is not shown then are not ours.
-    fn sort(&mut self, mut unknown: Vec<(i32, Process)>) {
+    fn sort(&mut self, unknown: Vec<(i32, Process)>) {
+        let is_nearer = |parent: i32| parent != self.own && !self.others.contains(&parent) && is_run(parent);
+        let (nearer, mut unknown): (Vec<_>, Vec<_>) =
+            unknown.into_iter().partition(|(_, process)| is_nearer(process.parent));
+        self.others.extend(nearer.iter().map(|(pid, _)| *pid));
         add_descendants(&mut self.ours, self.own, &mut unknown);
         // Parents outside this process namespace have the number 0.
         add_descendants(&mut self.others, 0, &mut unknown);
@@ -257,6 +270,13 @@ fn shows_this_process() -> bool {
     own == Some(std::process::id())
 }
 
+/// Returns whether a process is a `bufwise run`.
+fn is_run(pid: i32) -> bool {
+    let is_bufwise = Process::of(pid).is_some_and(|process| process.name.starts_with("bufwise"));
+    let words = || fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    is_bufwise && words().split(|byte| *byte == 0).nth(1) == Some(b"run".as_slice())
+}
+
 /// Moves the children of `first`, those of `family`, and all their descendants from `unknown` to `family`.
 fn add_descendants(family: &mut BTreeSet<i32>, first: i32, unknown: &mut Vec<(i32, Process)>) {
     loop {
@@ -298,6 +318,12 @@ impl Process {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead, BufReader};
+    use std::os::unix::process::CommandExt;
+    use std::process::Stdio;
+
+    use nix::sys::signal::{Signal, kill};
+
     use super::*;
 
     #[test]
@@ -370,6 +396,30 @@ mod tests {
         // A parent that is never shown, because it is another user's.
         (0..2).for_each(|_| finder.sort(vec![process(15, 14)]));
         assert_eq!((finder.others.len(), finder.doubtful.len()), (3, 0));
+    }
+
+    #[test]
+    fn what_another_run_among_the_commands_processes_starts_is_left_to_that() {
+        let place = std::env::temp_dir().join(format!("bufwise-nearer-{}", std::process::id()));
+        fs::create_dir(&place).unwrap();
+        // A shell with the name and the first argument of a `bufwise run`.
+        let program = place.join("bufwise");
+        std::os::unix::fs::symlink("/bin/sh", &program).unwrap();
+        fs::write(place.join("run"), "sleep 60 & echo $!; wait").unwrap();
+        let mut finder = Finder::new();
+        let mut run = std::process::Command::new(&program);
+        run.arg0("sh").arg("run").current_dir(&place).stdout(Stdio::piped());
+        let mut run = run.spawn().unwrap();
+        let mut said = String::new();
+        BufReader::new(run.stdout.take().unwrap()).read_line(&mut said).unwrap();
+        let child: i32 = said.trim().parse().unwrap();
+        finder.search(0);
+        let kept = |pid: i32| (finder.ours.contains(&pid), finder.others.contains(&pid));
+        let found = [kept(run.id().cast_signed()), kept(child)];
+        kill(Pid::from_raw(child), Signal::SIGKILL).unwrap();
+        run.wait().unwrap();
+        fs::remove_dir_all(&place).unwrap();
+        assert_eq!(found, [(true, false), (false, true)]);
     }
 
     #[test]

@@ -234,8 +234,9 @@ fn root_user_space_leaves_autotuning_alone_until_a_share_binds_and_gives_it_back
     let mut engine = engine_by(Engine::avoid_iterator, &config, &cgroup);
     assert_eq!(engine.sweep(netns.as_fd()).unwrap().adopted, 1);
     let mut set_under = |shares: Shares, wanted: Option<Bytes>| {
-        engine.heartbeat(shares).unwrap();
         let set = wait_for("another size", || {
+            // Shares of a heartbeat that is five seconds old do not count.
+            engine.heartbeat(shares).unwrap();
             connection.send(3_000_000);
             engine.poll().unwrap();
             let flow = connection.flow(&engine).filter(|flow| flow.decided_send.is_some())?;

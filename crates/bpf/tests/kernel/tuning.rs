@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::os::fd::AsFd;
 use std::process::{Command, Stdio};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bufwise_bpf::{Cgroup, Config, Engine, FlowState, Owned, ReceiveRule, SendRule, Shares};
 use bufwise_socket::options::{self, BufferLock};
@@ -118,13 +118,14 @@ fn root_round_trips_of_a_sender_with_little_to_send_are_let_go() {
     let connection = Connection::open(&cgroup, &netns, "127.0.0.1");
     connection.send(1_000);
     let before = connection.flow(&engine).unwrap();
+    let began = Instant::now();
     for _ in 0..400 {
         connection.send(1_000);
     }
     let after = connection.flow(&engine).unwrap();
     // Each message is a round trip. Figures are renewed ten times a second, and when the queue has changed.
-    let samples = after.samples - before.samples;
-    assert!(samples < 100, "{samples} samples of 400 round trips");
+    let (samples, renewals) = (u64::from(after.samples - before.samples), 10 * began.elapsed().as_secs());
+    assert!(samples < 100 + renewals, "{samples} samples of 400 round trips");
 }
 
 #[test]
@@ -213,6 +214,7 @@ fn root_a_request_for_the_size_that_is_there_is_granted_by_the_lock_and_not_by_t
     };
     let mut engine = engine_on(&config, &cgroup);
     engine.heartbeat(FREE).unwrap();
+    let began = Instant::now();
     assert_eq!(engine.sweep(netns.as_fd()).unwrap().adopted, 1);
     let looked_again = |engine: &Engine| {
         let before = connection.flow(engine).unwrap().samples;
@@ -222,11 +224,12 @@ fn root_a_request_for_the_size_that_is_there_is_granted_by_the_lock_and_not_by_t
         })
     };
     looked_again(&engine);
-    let requests = engine.requests().unwrap();
-    assert_eq!(
-        requests.iter().map(|request| request.receive_buffer).collect::<Vec<_>>(),
-        [Some(Bytes(400_000))]
-    );
+    let mut sizes: Vec<_> = engine.requests().unwrap().iter().map(|request| request.receive_buffer).collect();
+    // A request that is not granted is repeated after a second.
+    if began.elapsed() > Duration::from_secs(1) {
+        sizes.dedup();
+    }
+    assert_eq!(sizes, [Some(Bytes(400_000))]);
     grown(600_000);
     let flow = looked_again(&engine);
     assert_eq!((flow.set_receive_buffer, flow.owned), (None, Owned::default()));

@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use bufwise_bpf::{Cgroup, Engine, EngineError, kernel_version, reach, sweeps_switch_callbacks_on};
 use bufwise_host::container;
 use bufwise_host::in_words;
-use bufwise_socket::diag::Diag;
+use bufwise_socket::diag::{Connection, Diag};
 use bufwise_socket::options::{self, OptionError};
 use bufwise_units::counted;
 
@@ -140,12 +140,15 @@ fn what_users_get(reaches: bool, scope: &str, gives_back: bool) -> Point {
     match scope {
         _ if !reaches => Point::missing(
             USER_SPACE,
-            "it can reach no sockets, so it only reports",
+            "it can reach no sockets: the command runs untuned, and the report has no connection",
             "allow pidfd_open and pidfd_getfd (Linux 5.6, seccomp)",
         ),
         "2" | "3" => Point::missing(
             USER_SPACE,
-            format!("kernel.yama.ptrace_scope is {scope}: it can reach no sockets, so it only reports"),
+            format!(
+                "kernel.yama.ptrace_scope is {scope}: it can reach no sockets, so the command runs untuned, and the \
+                 report has no connection"
+            ),
             "run as root, or set kernel.yama.ptrace_scope to 1",
         ),
         _ if !gives_back => Point::limited(
@@ -204,13 +207,13 @@ fn diagnostics() -> Point {
 fn descriptors() -> Point {
     let name = "sockets in reach";
     let own = std::process::id().cast_signed();
-    let cookie = || {
+    let fetch = || {
         let listener = TcpListener::bind("127.0.0.1:0").ok()?;
-        let port = listener.local_addr().ok()?.port();
-        let cookie = Diag::open().ok()?.listening(Some(port)).ok()?.first()?.cookie;
+        // The socket itself tells its cookie: socket diagnostics may be missing here.
+        let cookie = Connection::of(&listener, 0).ok()?.cookie;
         reach::socket(cookie, &[own], None).map(|_| ())
     };
-    match cookie() {
+    match fetch() {
         Some(()) => Point::ok(name, "pidfd_getfd works, here on a socket of its own"),
         None => Point::limited(
             name,

@@ -231,7 +231,7 @@ impl<S> Server<S> {
         }
         let ready: Vec<bool> = fds.iter().map(|fd| fd.any().unwrap_or(true)).collect();
         let (others, clients) = ready.split_at(others.len());
-        self.go_on(&clients[1..], &mut answer);
+        self.go_on(&clients[1..], Instant::now(), &mut answer);
         if clients[0] {
             self.accept();
         }
@@ -253,7 +253,14 @@ impl<S> Server<S> {
         })
     }
 
-    fn go_on(&mut self, ready: &[bool], answer: &mut impl FnMut(Result<Request, Status>) -> Answer<S>) {
+    /// Goes on with the clients that are `ready`, and drops those whose time was over at `now`, before any answer: while one
+    /// was made, the request of another may have come.
+    fn go_on(
+        &mut self,
+        ready: &[bool],
+        now: Instant,
+        answer: &mut impl FnMut(Result<Request, Status>) -> Answer<S>,
+    ) {
         let mut ready = ready.iter();
         let (mut streams, most) = (self.streams().count(), self.most_streams);
         let mut admit = |request| match answer(request) {
@@ -269,7 +276,7 @@ impl<S> Server<S> {
         self.clients.retain_mut(|client| {
             let is_ready = ready.next().is_some_and(|ready| *ready);
             let is_open = !is_ready || client.go_on(&mut admit);
-            is_open && client.deadline.is_none_or(|deadline| Instant::now() < deadline)
+            is_open && client.deadline.is_none_or(|deadline| now < deadline)
         });
     }
 
@@ -352,6 +359,25 @@ mod tests {
         drop(client);
         server.turn(&[], |_| Answer::Whole(Vec::new())).unwrap();
         assert!(server.clients.is_empty(), "it is gone");
+    }
+
+    #[test]
+    fn a_client_whose_time_ends_while_another_is_answered_stays_for_its_request() {
+        let directory = tempfile::tempdir().unwrap();
+        let (mut server, connect) = server(&directory, 1);
+        let (_first, _second) = (connect(), connect());
+        (0..2).for_each(|_| server.accept());
+        let (now, end) = (Instant::now(), Instant::now() + Duration::from_millis(5));
+        server.clients[1].deadline = Some(end);
+        let mut slow = |_: Result<Request, Status>| {
+            thread::sleep(end.saturating_duration_since(Instant::now()));
+            Answer::Whole(b"first".to_vec())
+        };
+        server.go_on(&[true, false], now, &mut slow);
+        assert_eq!(server.clients.len(), 1, "the first has its answer");
+        assert_eq!(server.clients[0].deadline, Some(end));
+        server.go_on(&[true], end, &mut |_| Answer::Whole(b"second".to_vec()));
+        assert!(server.clients.is_empty());
     }
 
     #[test]

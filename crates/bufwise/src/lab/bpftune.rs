@@ -8,6 +8,7 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use bufwise_bpf::processor_time;
 use bufwise_policy::bpftune::{Bpftune, Pool, Socket};
 use bufwise_socket::diag::{Connection, Diag, States};
 use bufwise_units::{Bytes, Micros};
@@ -19,7 +20,7 @@ use crate::run::command::{self, Running, StartError};
 
 /// Interval of samples: bpftune handles one event of a kind per 25 ms.
 const INTERVAL: Duration = Duration::from_millis(25);
-/// Sampling takes at most one part in this many of the time.
+/// Sampling takes at most one part in this many of a processor.
 const LARGEST_SHARE: u32 = 8;
 
 /// Changes `tcp_wmem` and `tcp_rmem` of this network namespace by bpftune's rule while a command runs, then puts them back.
@@ -42,12 +43,13 @@ impl BpftuneArgs {
         let running = Running::start(None, &self.command, signals).map_err(failed)?;
         let start = Instant::now();
         loop {
-            let began = Instant::now();
+            let before = processor_time();
             host.sample(Micros(u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX)))?;
             if let Some(status) = running.status() {
                 return Ok(status);
             }
-            let wait = INTERVAL.max(began.elapsed() * LARGEST_SHARE).as_millis();
+            let used = Duration::from_micros(processor_time().since(before).0);
+            let wait = INTERVAL.max(used * LARGEST_SHARE).as_millis();
             let wait = u16::try_from(wait).unwrap_or(u16::MAX);
             // A signal ends the wait early, which does no harm.
             let _interrupted = poll(&mut [PollFd::new(running.wake_fd(), PollFlags::POLLIN)], wait);

@@ -10,8 +10,8 @@ use anyhow::{Context, Result};
 use bufwise_lab::check::{self, CheckReport};
 use bufwise_lab::document::{self, Ask};
 use bufwise_lab::experiments::{
-    Experiment, ExperimentResult, Options, Reported, SAMPLES, Samples, Shard, catalogue, file_name, finished,
-    forget_runs, other_form, run,
+    Experiment, ExperimentResult, Options, Reaches, Reported, SAMPLES, Samples, Shard, StopSignal, catalogue,
+    file_name, finished, forget_runs, other_form, run,
 };
 use clap::Args;
 
@@ -137,6 +137,8 @@ impl RunArgs {
         let Chosen { mut experiments, files } = self.experiments()?;
         let cases: HashMap<&str, usize> =
             experiments.iter().map(|one| (one.id, one.cases(self.quick).count())).collect();
+        let reaches: HashMap<&str, Vec<Reaches>> =
+            experiments.iter().map(|one| (one.id, Reaches::all_of(one))).collect();
         if let Some(shard) = self.shard {
             experiments = experiments.into_iter().map(|one| shard.of(one, self.quick)).collect();
             experiments.retain(|experiment| !experiment.cases.is_empty());
@@ -159,7 +161,9 @@ impl RunArgs {
         }
         let emulator = if experiments.is_empty() { None } else { judge_emulator()? };
         let mut bar = Bar::new(experiments.iter().map(seconds).fold(0, u32::saturating_add));
+        let stop = StopSignal::watch().context("cannot catch signals")?;
         for experiment in &experiments {
+            stop.continues().map_err(|error| Failure::new(error.exit_status(), error))?;
             if !rest.allows(seconds(experiment)) {
                 let time = duration(seconds(experiment));
                 bar.line(&format!(
@@ -180,6 +184,7 @@ impl RunArgs {
             result.ran.iter_mut().for_each(|ran| ran.emulator.clone_from(&emulator));
             result.shard = self.shard;
             result.cases_in_all = self.shard.and_then(|_| cases.get(experiment.id).copied());
+            result.reaches = self.shard.and_then(|_| reaches.get(experiment.id).cloned()).unwrap_or_default();
             result.file = files.get(experiment.id).cloned();
             bar.above(|| self.tell(&result))?;
             forget_runs(experiment, &options)?;

@@ -18,8 +18,8 @@ use crate::output;
 
 /// Write a document, a page and tables from the results of experiments and paths
 ///
-/// It reads what `bufwise lab run --out DIR` left, finished or not, and joins the parts of --shard. The Markdown document goes to
-/// standard output or --output. Beside it, or without --output in the first DIR as report.*, it writes:
+/// It reads the results of `bufwise lab run --out DIR`, of surveys also the runs so far, and joins the parts of --shard. The Markdown
+/// document goes to standard output or --output. Beside it, or without --output in the first DIR as report.*, it writes:
 ///
 /// NAME.html, one page that needs nothing else: pictures and styles are inside, for screens, phones and paper.
 ///
@@ -28,7 +28,8 @@ use crate::output;
 /// NAME-samples.csv and NAME-links.csv, a line for each sample of a connection and of the link, for runs of `bufwise lab path
 /// --json DIR/NAME.json`; the page shows these runs as curves.
 ///
-/// A grid of paths gets heat maps, a file for each method. The first line of each table names its columns, with units.
+/// A grid of paths gets heat maps, a file for each method. The first line of each table names its columns, with units. The second
+/// result of the same name, from another DIR, is ID-2 in the tables.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: bufwise lab report results -o results/summary.md")]
 pub(crate) struct ReportArgs {
@@ -157,11 +158,10 @@ impl Found {
         files.sort();
         let mut found = Self::default();
         files.iter().try_for_each(|path| found.add(path))?;
-        // A survey that was stopped has no result file.
+        // A survey that was stopped has no result file, and of one in parts only some parts may have theirs.
         for survey in known.iter().filter(|experiment| experiment.survey) {
-            if found.results.iter().all(|result| result.id != survey.id) {
-                found.results.extend(unfinished(survey, directory)?);
-            }
+            let so_far = unfinished(survey, directory, &found.results)?;
+            found.results.extend(so_far);
         }
         Ok(found)
     }

@@ -24,8 +24,9 @@ use super::{settled, snapshot};
 const INTERVAL: Duration = Duration::from_secs(15);
 /// Time for a whole request and its answer.
 const TIME: Duration = Duration::from_secs(5);
-/// Time that the daemon's loop has for a snapshot.
+/// Time that the daemon's loop has for a snapshot, and for the first one: at its start it clears leftovers and loads programs.
 const DAEMON_TIME: Duration = Duration::from_secs(2);
+const START_TIME: Duration = Duration::from_secs(60);
 /// Least time between two log lines on failures.
 const QUIET: Duration = Duration::from_secs(600);
 /// Most bytes that are read of an answer, and most characters of it in the log.
@@ -51,7 +52,7 @@ impl Pusher {
         let push = move || {
             let mut failures = Failures::default();
             while !is_over(&stopped, failures.pause()) {
-                let sent = send(&endpoint, &mut writer, &asker);
+                let sent = send(&endpoint, &mut writer, &asker, failures.patience());
                 // A daemon that is ending no longer answers; that is no failure.
                 if !is_over(&stopped, Duration::ZERO) {
                     failures.tell(&endpoint, sent, Instant::now());
@@ -78,8 +79,8 @@ fn is_over(stopped: &UnixStream, time: Duration) -> bool {
     }
 }
 
-fn send(endpoint: &Endpoint, writer: &mut Writer, asker: &Asker) -> Result<()> {
-    let snapshot = settled(|| snapshot(asker.ask(Request::Metrics, DAEMON_TIME)))?;
+fn send(endpoint: &Endpoint, writer: &mut Writer, asker: &Asker, patience: Duration) -> Result<()> {
+    let snapshot = settled(|| snapshot(asker.ask(Request::Metrics, patience)))?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let now_ns = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
     post(endpoint, &writer.request(&snapshot, now_ns).to_string())
@@ -195,6 +196,12 @@ impl Failures {
         if self.has_tried { INTERVAL } else { Duration::ZERO }
     }
 
+    /// Returns the time that the daemon has for a snapshot. A start that takes long is no failure: its line would keep the
+    /// cause of a real one out of the log.
+    fn patience(&self) -> Duration {
+        if self.has_tried { DAEMON_TIME } else { START_TIME }
+    }
+
     fn tell(&mut self, endpoint: &Endpoint, sent: Result<()>, now: Instant) {
         if let Some((line, is_failure)) = self.line(sent, now) {
             log::of_metrics(format_args!("metrics to {endpoint}: {line}"), is_failure);
@@ -286,7 +293,9 @@ mod tests {
         let (mut failures, start) = (Failures::default(), Instant::now());
         let at = |seconds: u64| start + Duration::from_secs(seconds);
         let bad = || Err(anyhow::anyhow!("it answers \u{1b}[2J{}", "x".repeat(1_000)));
+        assert_eq!(failures.patience(), START_TIME);
         let (line, is_failure) = failures.line(bad(), at(0)).unwrap();
+        assert_eq!(failures.patience(), DAEMON_TIME);
         assert!(is_failure && line.contains("tried anew every 15 s: it answers  [2Jx"), "{line}");
         assert!(line.len() < 300 && !line.contains(char::is_control), "{line}");
         assert_eq!(failures.line(bad(), at(15)), None);

@@ -151,6 +151,11 @@ impl History {
     fn record(&mut self, connection: &Connection, now: Micros, most: usize) {
         let sample = SocketSample::of(connection, now);
         if let Some(previous) = &self.previous {
+            // The engine in user space samples each of many connections more rarely. This is no new sample then, because the
+            // times since the last segments (`last_data_recv`) would differ.
+            if (previous.info, previous.mem) == (sample.info, sample.mem) {
+                return;
+            }
             let direction = Direction::so_far(&sample);
             self.spent.add(direction, previous, &sample);
             self.queue.add(direction, previous, &sample);
@@ -211,10 +216,36 @@ fn most_points(open: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use bufwise_bpf::{Config, UserEngine};
+
     use super::*;
 
     #[test]
     fn beside_many_open_connections_each_keeps_fewer_points() {
         assert_eq!([0, KEPT, 10 * KEPT, 1_000_000].map(most_points), [POINTS, POINTS, 12, LEAST_POINTS]);
+    }
+
+    #[test]
+    fn the_time_until_a_connection_is_sampled_again_does_not_count_as_a_pause_of_the_application() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut one = Connection::of(&client, 0).unwrap();
+        // The default configuration sets nothing.
+        let mut engine = UserEngine::of_itself(&Config::default());
+        engine.poll();
+        let flow = engine.flows().into_iter().find(|flow| flow.cookie == one.cookie).unwrap();
+        let mut history = History::new(flow);
+        // Data is under way all the time, and waits.
+        one.info.notsent_bytes = 1;
+        for tenth in 0..=40 {
+            if tenth % 4 == 0 {
+                one.info.busy_time = 100_000 * tenth;
+            }
+            history.record(&one, Micros::from_millis(100 * tenth), POINTS);
+        }
+        let limited = history.limited().unwrap();
+        assert_eq!((limited.application, limited.congestion_window), (0.0, 1.0));
     }
 }

@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use bufwise_bpf::{Cgroup, FlowState, Owners, Released, SendRule, now};
+use bufwise_bpf::{Cgroup, FlowState, Owners, Released, SendRule, now, processor_time};
 use bufwise_host::caps::Raised;
 use bufwise_host::in_words;
 use bufwise_host::leftovers;
@@ -13,7 +13,7 @@ use bufwise_host::tcp_memory::TcpMemory;
 use bufwise_host::tuner::plan::Plan;
 use bufwise_host::tuner::{self, RunEngine, Tuner};
 use bufwise_socket::diag::{Connection, Diag, States};
-use bufwise_units::{Bytes, counted};
+use bufwise_units::{Bytes, Micros, counted};
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 
@@ -37,15 +37,15 @@ const SWEEP: Duration = Duration::from_secs(2);
 /// processor waits meanwhile, so the part is small enough not to raise its 99th percentile of response times.
 const PART_OF_A_PROCESSOR: u32 = 250;
 /// Time that listing may take in addition, so that a short command is sampled as well.
-const AT_FIRST: Duration = Duration::from_millis(20);
+const AT_FIRST: Micros = Micros::from_millis(20);
 
 /// The loop and its state.
 pub(super) struct Watch {
     plan: Plan,
     tuner: Tuner,
     diag: Option<Diag>,
-    /// Time that the kernel has taken to list all sockets since `began`.
-    asked_for: Duration,
+    /// Processor time that the kernel has taken to list all sockets since `began`.
+    asked_for: Micros,
     began: Instant,
     next_sweep: Instant,
     next_grant: Instant,
@@ -72,7 +72,7 @@ impl Watch {
             plan,
             tuner,
             diag: None,
-            asked_for: Duration::ZERO,
+            asked_for: Micros::ZERO,
             began: Instant::now(),
             next_sweep: Instant::now() + SWEEP,
             next_grant: Instant::now(),
@@ -139,14 +139,15 @@ impl Watch {
 
     /// Starts a sweep, if it is due: the engine in the kernel treats connections that are silent and cause no callbacks.
     fn sweep(&mut self) {
-        let begin = Instant::now();
-        if begin < self.next_sweep {
+        if Instant::now() < self.next_sweep {
             return;
         }
+        let before = processor_time();
         if let Err(error) = self.tuner.sweep() {
             self.note(format!("cannot sweep silent connections: {error}"));
         }
-        self.next_sweep = Instant::now() + SWEEP.max(begin.elapsed() * PART_OF_A_PROCESSOR);
+        let used = Duration::from_micros(processor_time().since(before).0);
+        self.next_sweep = Instant::now() + SWEEP.max(used * PART_OF_A_PROCESSOR);
     }
 
     /// Grants the requests of the programs in the kernel. One search of the command's descriptors serves all requests.
@@ -204,14 +205,15 @@ impl Watch {
     /// Lists all sockets, unless there is nothing to sample (`is_needless`) or the lists have taken too much time so far.
     fn dump(&mut self, is_needless: bool) {
         self.connections.clear();
-        let allowed = AT_FIRST + self.began.elapsed() / PART_OF_A_PROCESSOR;
-        let begin = Instant::now();
+        let earned = self.began.elapsed() / PART_OF_A_PROCESSOR;
+        let allowed = AT_FIRST + Micros(u64::try_from(earned.as_micros()).unwrap_or(u64::MAX));
+        let before = processor_time();
         let Some(diag) = self.diag.as_mut().filter(|_| !is_needless && self.asked_for <= allowed) else {
             return;
         };
         // A failed dump only leaves a gap in the histories.
         let _gap = diag.tcp_into(States::CONNECTED, &mut self.connections);
-        self.asked_for += begin.elapsed();
+        self.asked_for += processor_time().since(before);
     }
 
     /// Notes once that the memory budget cannot be kept with this many writing connections.

@@ -20,13 +20,13 @@ const ANONYMOUS: &str = "anonymous";
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Users")]
 pub(super) struct People {
-    /// File of the users that may log in; logins without a name are refused
+    /// File of the users that may log in; anonymous logins are refused
     #[arg(long, value_name = "FILE")]
     users: Option<PathBuf>,
     /// A user that may log in; can be repeated
     ///
     /// With --users, only the named ones of the file may log in. The password of a user who is not in the file comes from
-    /// BUFWISE_PASSWORD or a prompt. The name anonymous allows logins without a name.
+    /// BUFWISE_PASSWORD or a prompt. The name anonymous allows anonymous logins.
     #[arg(long = "user", value_name = "NAME")]
     names: Vec<String>,
     /// Let every user write, or only the named ones; rw in the users' file does the same

@@ -8,11 +8,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use bufwise_bpf::processor_time;
 use bufwise_host::address::Pattern;
 use bufwise_host::view::{ConnectionView, Listing};
 use bufwise_units::Micros;
 
-use super::pace::{Meter, Pace, processor_time};
+use super::pace::{Meter, Pace};
 use super::source::Source;
 use crate::explain;
 use crate::ls::AskedDaemon;

@@ -10,10 +10,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
+use bufwise_bpf::processor_time;
 use bufwise_units::Micros;
-use nix::time::{ClockId, clock_gettime};
 
 /// Interval while samples are cheap.
 pub(crate) const SHORTEST: Micros = Micros::from_secs(1);
@@ -78,12 +77,6 @@ impl Meter {
     pub(crate) fn read(&self) -> Micros {
         Micros(self.0.load(Ordering::Relaxed))
     }
-}
-
-/// Returns the processor time that the calling thread has used.
-pub(crate) fn processor_time() -> Micros {
-    let time = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map(Duration::from).unwrap_or_default();
-    Micros(u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]

@@ -7,13 +7,13 @@ use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use bufwise_bpf::processor_time;
 use bufwise_host::processes::Holders;
 use bufwise_host::survey::Survey;
 use bufwise_host::view::{Known, Listing, Summary};
 use bufwise_socket::limit::SocketSample;
 use bufwise_units::Micros;
 
-use super::pace::processor_time;
 use crate::ls::AskedDaemon;
 
 /// Time between two searches for network namespaces.

@@ -134,6 +134,11 @@ impl Options {
                 self.policy
             )));
         }
+        if self.lowest_rate.zip(self.limit_rate).is_some_and(|(lowest, limit)| lowest >= limit) {
+            return Err(Failure::usage(
+                "--lowest-rate must be below --limit-rate: no transfer would be as fast as it demands",
+            ));
+        }
         Ok(Settings {
             policy: if from_outside { PolicyKind::Kernel } else { self.policy },
             resume: self.resume,

@@ -11,6 +11,9 @@ const RATE: Duration = Duration::from_secs(3);
 const LEFT: Duration = Duration::from_secs(15);
 /// Shortest time over which a rate is computed.
 const FIRST: Duration = Duration::from_millis(300);
+/// Two counts that follow each other are kept if they come within this time, and of more only the newest: thousands of small
+/// files a second make as many counts.
+const APART: Duration = Duration::from_millis(50);
 
 /// Byte counts with their times, oldest first.
 #[derive(Debug, Default)]
@@ -21,6 +24,10 @@ impl Pace {
     pub(super) fn note(&mut self, now: Instant, bytes: u64) {
         if self.0.back().is_some_and(|(_, before)| bytes < *before) {
             self.0.clear();
+        }
+        let before = self.0.len().checked_sub(2).and_then(|index| self.0.get(index));
+        if before.is_some_and(|(at, _)| now.duration_since(*at) < APART) {
+            self.0.pop_back();
         }
         self.0.push_back((now, bytes));
         // The newest of the counts that are too old stays, as the beginning of the averaged time.
@@ -80,6 +87,17 @@ mod tests {
             let whole = (at + left).as_secs_f64();
             assert!((37.0..43.0).contains(&whole), "{whole} s in all, said at {at:?}");
         }
+    }
+
+    #[test]
+    fn thousands_of_counts_a_second_are_few_to_keep() {
+        let (mut pace, start) = (Pace::default(), Instant::now());
+        for count in 0..200_000 {
+            pace.note(start + Duration::from_micros(count * 100), count * 100);
+        }
+        assert!(pace.0.len() < 1_000, "{}", pace.0.len());
+        let rate = pace.rate().unwrap();
+        assert!((0.99e6..1.01e6).contains(&rate), "{rate}");
     }
 
     #[test]

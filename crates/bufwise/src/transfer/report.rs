@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bufwise_ftp::client::{ClientError, Outcome, Server, Url};
 use bufwise_ftp::wire::terminal::escape_for_terminal;
@@ -11,7 +11,7 @@ use bufwise_policy::PolicyKind;
 use bufwise_units::{Bytes, Micros, counted};
 use serde::Serialize;
 
-use super::tally::Tally;
+use super::tally::{Failed, Tally};
 use crate::figures::{rate, size};
 use crate::run::Treated;
 
@@ -183,13 +183,18 @@ impl FileReport {
         let report = outcome.report;
         let of = |figure: fn(&bufwise_mover::Report) -> u64| report.as_ref().map_or(0, figure);
         let seconds = |time: Micros| time.as_secs_f64();
-        let (bytes, moving) = (tally.bytes(&outcome), tally.elapsed(&outcome));
+        let (size, resumed_from, bytes, moving) = if moved.is_ok() {
+            (outcome.size, tally.resumed_from(&outcome), tally.bytes(&outcome), tally.elapsed(&outcome))
+        } else {
+            let Failed { size, resumed_from, bytes, elapsed } = tally.failed(Instant::now());
+            (size, resumed_from, bytes, elapsed)
+        };
         Self {
             remote: remote.display().to_string(),
             local: local.display().to_string(),
-            size: outcome.size,
+            size,
             bytes,
-            resumed_from: tally.resumed_from(&outcome),
+            resumed_from,
             seconds: moving.as_secs_f64(),
             rate_bps: bits_per_second(bytes, moving),
             total_seconds: elapsed.as_secs_f64(),
@@ -337,6 +342,18 @@ mod tests {
         assert!(!line.contains("was there"), "only its last reply was lost: {line}");
         let line = told(&[begun(40), RETRY, begun(60)], outcome(60, 40)).to_string();
         assert!(line.contains("40 B of them were there"), "{line}");
+    }
+
+    #[test]
+    fn what_a_file_that_failed_has_moved_is_reported() {
+        let (remote, local) = (Path::new("r"), Path::new("l"));
+        let some = bufwise_mover::Progress { bytes: 60, ..bufwise_mover::Progress::default() };
+        let (tally, broken) = (after(&[begun(10), Event::Progress(&some)]), Err(ClientError::Interrupted));
+        let file = FileReport::new(remote, local, &broken, &tally, Duration::from_secs(9), None);
+        assert_eq!((file.size, file.bytes, file.resumed_from), (100, 60, 10));
+        assert_eq!(file.error.as_deref(), Some("interrupted"));
+        let unmade = FileReport::new(remote, local, &broken, &Tally::default(), Duration::ZERO, None);
+        assert_eq!((unmade.size, unmade.bytes, unmade.seconds), (0, 0, 0.0));
     }
 
     #[test]

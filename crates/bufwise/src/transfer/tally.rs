@@ -9,8 +9,12 @@ use bufwise_ftp::client::{Event, Outcome};
 pub(super) struct Tally {
     /// Attempts after the first.
     repeated: u32,
+    /// Bytes of the whole file; zero if the server does not say.
+    size: u64,
     /// Bytes that were there before the first attempt.
     there: Option<u64>,
+    /// Bytes that were there before the last attempt, and bytes that it has moved.
+    last: (u64, u64),
     /// Time of the attempts that failed, from the beginning of their transfer to their end.
     earlier: Duration,
     /// When the transfer of the present attempt began.
@@ -24,9 +28,11 @@ impl Tally {
 
     fn note_at(&mut self, event: &Event<'_>, now: Instant) {
         match event {
-            Event::Begun { resumed_from, .. } => {
+            Event::Begun { size, resumed_from } => {
                 self.end_attempt(now);
                 self.begun = Some(now);
+                self.size = size.unwrap_or_default();
+                self.last = (*resumed_from, 0);
                 // An attempt that resumes from less moves the rest of what was there again.
                 self.there = Some(self.there.map_or(*resumed_from, |there| there.min(*resumed_from)));
             }
@@ -36,7 +42,7 @@ impl Tally {
             }
             // Earlier attempts moved bytes of another file.
             Event::BegunAnew => *self = Self { repeated: self.repeated + 1, ..Self::default() },
-            Event::Progress(_) => {}
+            Event::Progress(progress) => self.last.1 = progress.bytes,
         }
     }
 
@@ -66,6 +72,32 @@ impl Tally {
     pub(super) fn elapsed(&self, outcome: &Outcome) -> Duration {
         outcome.report.map_or(Duration::ZERO, |report| self.earlier + report.elapsed)
     }
+
+    /// Returns the figures of a file whose last attempt failed at `now`.
+    pub(super) fn failed(&self, now: Instant) -> Failed {
+        let resumed_from = self.there.unwrap_or_default();
+        let (before, moved) = self.last;
+        let present = self.begun.map_or(Duration::ZERO, |begun| now.duration_since(begun));
+        Failed {
+            size: self.size,
+            resumed_from,
+            bytes: before.saturating_sub(resumed_from) + moved,
+            elapsed: self.earlier + present,
+        }
+    }
+}
+
+/// A file that was not moved as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Failed {
+    /// Bytes of the whole file; zero: not known.
+    pub(super) size: u64,
+    /// Bytes that were there before the first attempt.
+    pub(super) resumed_from: u64,
+    /// Bytes that all attempts moved.
+    pub(super) bytes: u64,
+    /// Time in which they moved.
+    pub(super) elapsed: Duration,
 }
 
 #[cfg(test)]
@@ -135,6 +167,20 @@ pub(super) mod tests {
         let last = outcome(0, 100);
         assert_eq!((anew.resumed_from(&last), anew.bytes(&last), anew.attempts()), (0, 100, 3));
         assert_eq!(anew.elapsed(&last), Duration::from_secs(1));
+    }
+
+    #[test]
+    fn what_was_moved_before_a_failure_counts_too() {
+        let moved = |bytes| Progress { bytes, ..Progress::default() };
+        let (some, more) = (moved(50), moved(30));
+        let mut tally = after(&[begun(10), Event::Progress(&some), RETRY, begun(60), Event::Progress(&more)]);
+        // The second attempt began after 3 s; the first one had taken 2.
+        let now = tally.begun.unwrap() + Duration::from_secs(5);
+        let failed = Failed { size: 100, resumed_from: 10, bytes: 80, elapsed: Duration::from_secs(7) };
+        assert_eq!(tally.failed(now), failed);
+        tally.note_at(&RETRY, now);
+        assert_eq!(tally.failed(now + Duration::from_secs(9)), failed, "no connection could be made since");
+        assert_eq!(Tally::default().failed(now).bytes, 0);
     }
 
     #[test]

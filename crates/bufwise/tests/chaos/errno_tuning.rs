@@ -65,15 +65,16 @@ fn root_errno_run() {
             let reading = scope.spawn(move || {
                 listener.set_nonblocking(true).unwrap();
                 loop {
+                    // After the end of the program its connection may still wait to be accepted.
+                    let is_over = stopped.recv_timeout(std::time::Duration::from_millis(2))
+                        == Err(std::sync::mpsc::RecvTimeoutError::Disconnected);
                     if let Ok((mut stream, _)) = listener.accept() {
                         stream.set_nonblocking(false).unwrap();
                         let mut bytes = Vec::new();
                         stream.read_to_end(&mut bytes).unwrap();
                         return Some(bytes.len());
                     }
-                    if stopped.recv_timeout(std::time::Duration::from_millis(2))
-                        == Err(std::sync::mpsc::RecvTimeoutError::Disconnected)
-                    {
+                    if is_over {
                         return None;
                     }
                 }

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::run::{eventually, root};
-use crate::scene::{PROGRAM, Scene};
+use crate::scene::{BOUND, PROGRAM, Scene};
 use crate::seeded::steps;
 use crate::stream::{Stream, accepted};
 
@@ -80,7 +80,7 @@ fn kill_at_any_instant(name: &'static str, engine: Engine) {
                 // `None` if the command was not started yet.
                 accepted(&listener, SOON)
             }
-            During::Transfer | During::End => accepted(&listener, connected + SOON * 4),
+            During::Transfer | During::End => accepted(&listener, connected + BOUND),
         };
         // A command that was started and connects later is refused, and ends.
         drop(listener);

@@ -122,6 +122,8 @@ fn power_lost_at_any_call_loses_no_upload_that_was_answered() {
     client.ask("MKD inner", "257").unwrap();
     client.store("inner/file", &bytes).unwrap();
     client.store("empty", b"").unwrap();
+    // After this reply the calls before it have ended in the trace, too.
+    client.ask("NOOP", "200").unwrap();
     server.kill();
     server.wait();
     let disk = Disk::after(&trace);

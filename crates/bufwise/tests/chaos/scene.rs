@@ -20,7 +20,7 @@ use crate::stream::Stream;
 
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_bufwise");
 /// Time within which every process has to end.
-pub(crate) const BOUND: Duration = Duration::from_secs(20);
+pub(crate) const BOUND: Duration = Duration::from_secs(60);
 
 /// Fields are dropped in this order: processes of a group end before the group above is removed.
 pub(crate) struct Scene {

@@ -63,14 +63,14 @@ impl Stream {
 
     /// Waits for the client's connection.
     pub(crate) fn accept(listener: &TcpListener, client: Child, name: &'static str) -> Self {
-        let server = accepted(listener, patience(Duration::from_secs(10)));
+        let server = accepted(listener, patience(Duration::from_secs(30)));
         Self::of(server.unwrap_or_else(|| panic!("{name}: nothing connects")), Some(client), name)
     }
 
     /// Begins a transfer whose sender has connected.
     pub(crate) fn of(server: TcpStream, client: Option<Child>, name: &'static str) -> Self {
         server.set_nonblocking(false).unwrap();
-        server.set_read_timeout(Some(patience(Duration::from_secs(20)))).unwrap();
+        server.set_read_timeout(Some(patience(Duration::from_secs(60)))).unwrap();
         let moved = Arc::new(AtomicU64::new(0));
         let (mut socket, count) = (server.try_clone().unwrap(), Arc::clone(&moved));
         let reader = thread::spawn(move || read_whole(&mut socket, &count));

@@ -15,7 +15,7 @@ use crate::run::{patience, within};
 use crate::seeded::Random;
 
 /// Longest time for a reply.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 /// Size of the largest upload, bytes: some calls of write, and a noticeable fsync.
 const LARGEST: u64 = 400_000;
 

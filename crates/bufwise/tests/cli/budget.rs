@@ -9,10 +9,11 @@ use serde_json::Value;
 
 use crate::fit::transfer_over;
 use crate::place::{Daemon, Net, TestGroup};
-use crate::run::{command, patience, root, run, within};
+use crate::run::{command, one_of_three, patience, root, run, within};
 use crate::web::{Web, first_with};
 
-const PATIENCE: Duration = Duration::from_secs(25);
+/// Longest time until the connections count as idle, or the views agree, on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
 const PORT: u16 = 5_201;
 
 /// Connections of a shell in a group to a listener of the test, which reads nothing.
@@ -179,7 +180,8 @@ fn the_picture_needs_a_daemon() {
 }
 
 /// Half a product of queue takes what slow start has too much: while a start was paced to its share, each one dropped 191 packets. A
-/// pause of this machine may hide the growing delay from CUBIC, which then leaves slow start too late (one start of some dozens).
+/// pause of this machine may hide the growing delay from CUBIC, which then leaves slow start too late (one start of some dozens):
+/// one of three starts has to do well.
 #[test]
 fn root_a_share_that_binds_makes_no_start_overflow_its_queue() {
     let Some(_alone) = root() else { return };
@@ -189,6 +191,6 @@ fn root_a_share_that_binds_makes_no_start_overflow_its_queue() {
         let report = transfer_over(&["--queue", "bdp/2"], "", &client);
         report["link"]["a_to_b"]["drops"].as_u64().unwrap()
     };
-    let starts = [dropped(), dropped()];
-    assert!(starts.iter().any(|&dropped| dropped < 60), "{starts:?} packets dropped");
+    one_of_three(dropped, |&dropped| dropped < 60)
+        .unwrap_or_else(|starts| panic!("{starts:?} packets dropped"));
 }

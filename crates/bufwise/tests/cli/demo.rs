@@ -81,7 +81,7 @@ fn root_an_interrupted_demo_leaves_nothing() {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    within(patience(Duration::from_secs(60)), "bufwise run tunes iperf3 on two paths", || {
+    within(patience(Duration::from_secs(120)), "bufwise run tunes iperf3 on two paths", || {
         groups().len() == 2 && !processes("198.18.0.2").is_empty()
     });
     kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGINT).unwrap();

@@ -2,16 +2,16 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bufwise_lab::spec::PathSpec;
 use bufwise_lab::testbed::Testbed;
 use bufwise_socket::options;
-use bufwise_units::{Bytes, Rate};
+use bufwise_units::{Bytes, Nanos, Rate};
 
 use crate::connections::{FakeDaemon, Pair, Transfer, find, json};
 use crate::place::{Daemon, Net, TestGroup, Transfer as Iperf};
-use crate::run::{PROGRAM, command, eventually, only_error, root, run};
+use crate::run::{PROGRAM, command, eventually, only_error, root, run, until_valid};
 
 fn text(address: &str) -> String {
     let output = command(&["explain", address, "--no-daemon"]).output().unwrap();
@@ -196,19 +196,29 @@ fn across(testbed: &Testbed, prepare: fn(&socket2::Socket)) -> Pair {
     Pair { client: client.unwrap(), server: listener.accept().unwrap().0 }
 }
 
+/// Takes a path down; returns why a rate that was measured on it is invalid: pauses of the emulator took more than a tenth of the
+/// second that `explain` watches.
+fn why_paused(testbed: Testbed) -> Option<String> {
+    let paused = testbed.finish().unwrap()[0].paused;
+    (paused > Nanos::from_millis(100)).then(|| format!("paused for {} ms", paused.0 / 1_000_000))
+}
+
 #[test]
 fn root_a_small_send_buffer_on_a_long_path_is_named_with_who_set_it() {
     let Some(_alone) = root() else { return };
-    let testbed = Testbed::start(&[path()]).unwrap();
-    let pair = across(&testbed, |socket| options::set_send_buffer(socket, Bytes(16_384)).unwrap());
-    let transfer = Transfer::start(&pair);
-    let acked = || options::tcp_info(&pair.client).unwrap().bytes_acked;
-    eventually("slow start, in which the congestion window limits, is over", || acked() > 2_000_000);
-    let address = pair.address().to_string();
-    let report = json(&["explain", &address, "--json"]);
-    let text = text(&address);
-    drop(transfer);
-    let one = find(&report, pair.client.local_addr().unwrap());
+    let measure = || {
+        let testbed = Testbed::start(&[path()]).unwrap();
+        let pair = across(&testbed, |socket| options::set_send_buffer(socket, Bytes(16_384)).unwrap());
+        let transfer = Transfer::start(&pair);
+        let acked = || options::tcp_info(&pair.client).unwrap().bytes_acked;
+        eventually("slow start, in which the congestion window limits, is over", || acked() > 2_000_000);
+        let address = pair.address().to_string();
+        let report = json(&["explain", &address, "--json"]);
+        let text = text(&address);
+        drop(transfer);
+        (find(&report, pair.client.local_addr().unwrap()).clone(), text, why_paused(testbed))
+    };
+    let (one, text, _) = until_valid(measure, |(.., why_invalid)| why_invalid.clone());
     assert_eq!(one["limited_by"], "send-buffer", "{one}");
     assert!(one["limited"]["send_buffer"].as_f64() > Some(0.5), "{one}");
     assert_eq!(one["application_set_send_buffer"], true);
@@ -338,7 +348,7 @@ fn root_fit_at_this_end_takes_away_the_queue_that_explain_says_it_would() {
     let (group, other) = (TestGroup::new(), TestGroup::new());
     let server = other.spawn(&there, "exec iperf3 -s -1");
     there.listens();
-    let _transfer = Iperf([server, group.spawn(&here, "exec iperf3 -c 198.18.0.2 -t 100")]);
+    let _transfer = Iperf([server, group.spawn(&here, "exec iperf3 -c 198.18.0.2 -t 1000")]);
     let srtt_us = || here.connections().iter().map(|one| one.info.rtt).max().unwrap_or_default();
     eventually("the queue stands", || srtt_us() > 200_000);
     let report = json(&["explain", "198.18.0.2:5201", "--json"]);
@@ -355,8 +365,13 @@ fn root_fit_at_this_end_takes_away_the_queue_that_explain_says_it_would() {
     let _daemon = Daemon::ready(&here, &["--cgroup", &group.path(), "--policy", "fit,kernel"]);
     eventually("nine tenths of that queue are gone", || f64::from(srtt_us()) < (0.06 + queue_s / 10.0) * 1e6);
     let acked = || here.connections().iter().map(|one| one.info.bytes_acked).max().unwrap();
-    let (before, start) = (acked(), std::time::Instant::now());
-    eventually("three megabytes pass", || acked() > before + 3_000_000);
-    let rate = (acked() - before) as f64 * 8.0 / start.elapsed().as_secs_f64();
-    assert!(rate > 0.75 * one["goodput_bps"].as_f64().unwrap(), "at the same rate: {rate}, {one}");
+    let rate = || {
+        let (before, start) = (acked(), Instant::now());
+        eventually("three megabytes pass", || acked() > before + 3_000_000);
+        (acked() - before) as f64 * 8.0 / start.elapsed().as_secs_f64()
+    };
+    // The median, because a pause of the machine lowers one of them.
+    let mut rates = [(); 3].map(|()| rate());
+    rates.sort_by(f64::total_cmp);
+    assert!(rates[1] > 0.75 * one["goodput_bps"].as_f64().unwrap(), "at the same rate: {rates:?}, {one}");
 }

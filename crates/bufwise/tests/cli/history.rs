@@ -12,8 +12,8 @@ use crate::connections::FakeDaemon;
 use crate::place::{Daemon, Net, TestGroup};
 use crate::run::{command, only_error, patience, root, within};
 
-/// Time for two samples of the history.
-const PATIENCE: Duration = Duration::from_secs(40);
+/// Time for two samples of the history, which are rarer where they take long.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Runs the program with these arguments, in a known time zone.
 fn history(arguments: &[&str]) -> Output {

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 /// The files whose structs are written as JSON by a command.
-const SOURCES: [&str; 33] = [
+const SOURCES: [&str; 34] = [
     "bufwise/src/check.rs",
     "bufwise/src/explain.rs",
     "bufwise/src/explain/ends.rs",
@@ -34,6 +34,7 @@ const SOURCES: [&str; 33] = [
     "lab/src/check.rs",
     "lab/src/demo/result.rs",
     "lab/src/experiments/cell.rs",
+    "lab/src/experiments/earlier.rs",
     "lab/src/experiments/ran.rs",
     "lab/src/experiments/reported.rs",
     "lab/src/experiments/result.rs",

@@ -126,6 +126,9 @@ fn the_daemon_set_selects_its_pods_and_runs_this_version_by_a_configuration_that
     assert_eq!(&monitor["metadata"]["namespace"], space);
     assert_eq!(monitor["spec"]["selector"]["matchLabels"], template["metadata"]["labels"]);
     let port = text.lines().find_map(|line| line.strip_prefix("metrics = \"127.0.0.1")?.strip_suffix('"'));
-    let address = monitor["spec"]["podMetricsEndpoints"][0]["relabelings"][0]["replacement"].as_str();
-    assert_eq!(address.and_then(|address| address.strip_prefix("${1}")), port);
+    let port = port.unwrap();
+    let relabelings = monitor["spec"]["podMetricsEndpoints"][0]["relabelings"].as_array().unwrap();
+    let of_address = relabelings.iter().filter(|one| one["targetLabel"] == "__address__");
+    let addresses: Vec<&str> = of_address.map(|one| one["replacement"].as_str().unwrap()).collect();
+    assert_eq!(addresses, [format!("${{1}}{port}"), format!("[${{1}}]{port}")], "of IPv4 and of IPv6");
 }

@@ -19,7 +19,7 @@ fn root_bpftunes_rule_raises_maxima_that_hold_a_transfer_back_and_puts_them_back
     let show = "cat /proc/sys/net/ipv4/tcp_wmem";
     // The rule lowers a maximum again where growth goes with longer round trips, so the largest one is shown.
     let transfer = format!(
-        "iperf3 -c 198.18.0.2 -t 2 >/dev/null & largest=0; while kill -0 $! 2>/dev/null; do set -- $({show}); \
+        "iperf3 -c 198.18.0.2 -t 4 >/dev/null & largest=0; while kill -0 $! 2>/dev/null; do set -- $({show}); \
          [ $3 -le $largest ] || largest=$3; sleep 0.02; done; wait $!; echo 0 0 $largest"
     );
     let server = format!("{program} lab bpftune -- iperf3 -s -1");

@@ -135,6 +135,9 @@ fn root_random_loss_is_counted_apart_from_drops() {
         "50mbit",
         "--rtt",
         "4ms",
+        // A sender that was paused sends what it has missed at once.
+        "--queue",
+        "480ms",
         "--loss",
         "5%",
         "--server",
@@ -247,7 +250,8 @@ fn root_a_client_that_hangs_is_killed_with_all_its_children() {
     let start = Instant::now();
     let output = run(&["lab", "path", "--timeout", "1s", "--client", "sleep 71234567 & sleep 71234567"]);
     assert!(only_error(&output, 1).contains("--timeout"));
-    assert!(start.elapsed().as_secs() < 10);
+    // By themselves the children end after two years.
+    assert!(start.elapsed().as_secs() < 60);
     eventually("the client's children are gone", || processes("71234567").is_empty());
 }
 
@@ -256,12 +260,12 @@ fn root_what_a_client_leaves_running_does_not_hold_up_the_end() {
     let Some(_alone) = root() else { return };
     // The second one ignores the signal that asks it to end.
     for (client, marker) in [
-        ("sleep 25.712341 & echo done", "25.712341"),
-        ("(trap '' TERM; exec sleep 25.712342) & echo done", "25.712342"),
+        ("sleep 125.712341 & echo done", "125.712341"),
+        ("(trap '' TERM; exec sleep 125.712342) & echo done", "125.712342"),
     ] {
         let start = Instant::now();
         let output = run(&["lab", "path", "--timeout", "2s", "--client", client]);
-        assert!(start.elapsed().as_secs() < 15, "{client}: {:?}", start.elapsed());
+        assert!(start.elapsed().as_secs() < 60, "{client}: {:?}", start.elapsed());
         assert_eq!((output.status.code(), &output.stdout[..]), (Some(0), &b"done\n"[..]), "{client}");
         eventually("what the client left is gone", || processes(marker).is_empty());
     }

@@ -292,15 +292,17 @@ fn root_documents_take_the_round_trips_that_their_window_says() {
     let path = directory.path().to_str().unwrap();
     let measure = || {
         let output = run(&["lab", "run", "sabt-fig10", "--quick", "--out", path]);
-        let shown = text(&output.stdout);
-        assert_eq!(output.status.code(), Some(0), "{shown} {}", text(&output.stderr));
-        let result = fs::read(directory.path().join("sabt-fig10.json")).unwrap();
-        (shown, serde_json::from_slice::<Value>(&result).unwrap())
+        // A run that stalled may miss its target, which is the status 1.
+        let status = output.status.code();
+        let told = format!("{status:?}: {} {}", text(&output.stdout), text(&output.stderr));
+        assert!(matches!(status, Some(0 | 1)), "{told}");
+        let result = fs::read(directory.path().join("sabt-fig10.json")).expect(&told);
+        (status, text(&output.stdout), serde_json::from_slice::<Value>(&result).unwrap())
     };
     let runs = [(0, 0, 2.0), (0, 1, 1.0), (1, 0, 4.0), (1, 1, 2.0)];
     let of = |result: &Value, case: usize, method: usize| result["cases"][case]["methods"][method].clone();
     // All of them: --resume measures again what is not valid.
-    let (shown, result) = until_valid(measure, |(_, result)| {
+    let (status, shown, result) = until_valid(measure, |(.., result)| {
         let list = |value: &Value| value.as_array().unwrap().clone();
         let methods = list(&result["cases"]).into_iter().flat_map(|case| list(&case["methods"]));
         let mut runs = methods.flat_map(|method| list(&method["runs"]));
@@ -314,7 +316,7 @@ fn root_documents_take_the_round_trips_that_their_window_says() {
         assert!((response / 0.1 - round_trips).abs() < 0.2, "{response} s for {round_trips}: {of}");
         assert_eq!(of["runs"].as_array().unwrap().len(), 1);
     }
-    assert_eq!(result["targets"][0]["met"], true, "{shown}");
+    assert_eq!((status, &result["targets"][0]["met"]), (Some(0), &true.into()), "{shown}");
     assert!(shown.contains("met          8 KB: response of `window of 10`"), "{shown}");
     let report = text(&run(&["lab", "report", path]).stdout);
     assert!(report.contains("| [sabt-fig10](#sabt-fig10) |") && report.contains("4 of 4"), "{report}");
@@ -336,7 +338,7 @@ fn root_an_interrupted_experiment_leaves_nothing() {
         .spawn()
         .unwrap();
     // The emulator is judged before.
-    within(patience(Duration::from_secs(30)), "bufwise run tunes iperf3", || {
+    within(patience(Duration::from_secs(120)), "bufwise run tunes iperf3", || {
         groups().len() == 1 && !processes("198.18.0.2").is_empty()
     });
     kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGINT).unwrap();

@@ -13,7 +13,7 @@ use crate::run::{only_error, patience, root, run};
 
 /// Reads a client's request; asserts OTLP's path and content type.
 fn request(stream: &TcpStream) -> Value {
-    stream.set_read_timeout(Some(patience(Duration::from_secs(10)))).unwrap();
+    stream.set_read_timeout(Some(patience(Duration::from_secs(30)))).unwrap();
     let mut reader = BufReader::new(stream);
     let mut head = Vec::new();
     loop {
@@ -162,9 +162,8 @@ fn root_metrics_are_sent_and_a_receiver_that_stalls_delays_nothing() {
     assert!(value("bufwise_connection_waste_bytes") >= 4.0, "{sent:?}");
 
     drop(stream);
-    daemon.says(&format!(
-        "metrics to {url}/v1/metrics: not sent, and tried anew every 15 s: it answers nothing"
-    ));
+    // "it answers nothing", unless this machine has stood still for the five seconds of an export.
+    daemon.says(&format!("metrics to {url}/v1/metrics: not sent, and tried anew every 15 s: "));
     let began = Instant::now();
     daemon.signal(Signal::SIGTERM);
     assert_eq!(daemon.wait().code(), Some(0), "{}", daemon.log());

@@ -180,8 +180,7 @@ impl TestGroup {
     pub(crate) fn transfer(&self, net: &Net) -> Transfer {
         let server = self.spawn(net, "exec iperf3 -s -1");
         net.listens();
-        let seconds = patience(Duration::from_secs(60)).as_secs();
-        let client = self.spawn(net, &format!("exec iperf3 -c 127.0.0.1 -t {seconds} -b 100M"));
+        let client = self.spawn(net, "exec iperf3 -c 127.0.0.1 -t 3600 -b 100M");
         eventually("data moves", || net.connections().len() >= 2);
         Transfer([client, server])
     }
@@ -189,12 +188,14 @@ impl TestGroup {
 
 impl Drop for TestGroup {
     fn drop(&mut self) {
-        let processes = || fs::read_to_string(self.0.join("cgroup.procs")).unwrap_or_default();
-        for pid in processes().lines().filter_map(|line| line.parse().ok()) {
-            let _gone = kill(Pid::from_raw(pid), Signal::SIGKILL);
-        }
-        eventually("the group is empty", || processes().is_empty());
-        fs::remove_dir(&self.0).unwrap();
+        // A process may start another one meanwhile, and a thread that ends keeps the group busy though no process is listed.
+        eventually("the group is removed", || {
+            let processes = fs::read_to_string(self.0.join("cgroup.procs")).unwrap_or_default();
+            for pid in processes.lines().filter_map(|line| line.parse().ok()) {
+                let _gone = kill(Pid::from_raw(pid), Signal::SIGKILL);
+            }
+            fs::remove_dir(&self.0).is_ok()
+        });
     }
 }
 
@@ -232,7 +233,7 @@ impl Daemon {
     pub(crate) fn start(net: &Net, arguments: &[&str]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let notify = UnixDatagram::bind(directory.path().join("notify")).unwrap();
-        notify.set_read_timeout(Some(patience(Duration::from_secs(10)))).unwrap();
+        notify.set_read_timeout(Some(patience(Duration::from_secs(30)))).unwrap();
         let child = spawn(net, arguments, directory.path());
         Self { child, directory, notify, heard: String::new() }
     }
@@ -270,7 +271,7 @@ impl Daemon {
         let start = Instant::now();
         while !self.log().contains(words) {
             assert!(
-                start.elapsed() < patience(Duration::from_secs(10)),
+                start.elapsed() < patience(Duration::from_secs(30)),
                 "no line with {words:?}:\n{}",
                 self.log()
             );

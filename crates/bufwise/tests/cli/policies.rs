@@ -90,7 +90,7 @@ fn root_fixed_sets_both_sides_in_every_family() {
 #[test]
 fn root_eq_gives_all_the_same() {
     let Some(_alone) = root() else { return };
-    let report = transfer(&["--policy", "eq", "--memory", "8MiB"], "127.0.0.1", "-P 4 -t 2 -b 20M");
+    let report = transfer(&["--policy", "eq", "--memory", "8MiB"], "127.0.0.1", "-P 4 -t 4 -b 20M");
     let senders = senders(&report);
     assert_eq!(senders.len(), 4, "{report}");
     let others: Vec<_> = senders[1..].iter().map(|one| limits(one)).collect();
@@ -181,7 +181,7 @@ fn root_fit_sizes_both_sides_and_leaves_the_rate_of_near_paths_alone() {
 fn root_shares_are_within_the_memory() {
     let Some(_alone) = root() else { return };
     for policy in ["eq", "abt", "sabt"] {
-        let report = transfer(&["--policy", policy, "--memory", "2MiB"], "127.0.0.1", "-P 8 -t 3");
+        let report = transfer(&["--policy", policy, "--memory", "2MiB"], "127.0.0.1", "-P 8 -t 4");
         let senders = senders(&report);
         assert_eq!(senders.len(), 8, "{report}");
         // Medians, because the first samples precede the shares, and the last ones follow the end of some connections.

@@ -25,7 +25,7 @@ fn root_orphans_of_a_command_in_a_container_are_taken_away() {
     let Some(_alone) = root() else { return };
     // Its output ends when the orphan does.
     let script = "orphan=$(sh -c 'true & echo $!'); \
-                  for _ in $(seq 500); do [ -e /proc/$orphan ] || exit 7; sleep 0.01; done";
+                  for _ in $(seq 3000); do [ -e /proc/$orphan ] || exit 7; sleep 0.01; done";
     for engine in ["kernel", "user"] {
         let mut run = Command::new("unshare");
         run.args(["-p", "-f", "--mount-proc", PROGRAM, "run", "--engine", engine, "--", "sh", "-c", script]);

@@ -79,7 +79,7 @@ fn root_without_privilege_an_orphans_connection_is_sized_and_given_back() {
 fn root_without_privilege_connected_and_accepted_ends_are_sized() {
     let Some(_alone) = root() else { return };
     let script = "iperf3 -s -1 >/dev/null & \
-                  until iperf3 -c 127.0.0.1 -t 1 >/dev/null 2>&1; do sleep 0.05; done; wait";
+                  until iperf3 -c 127.0.0.1 -t 3 >/dev/null 2>&1; do sleep 0.05; done; wait";
     let transfer = |policy: &[&str]| {
         let net = Net::new();
         report(
@@ -137,9 +137,12 @@ fn root_without_privilege_a_setuid_command_is_left_alone_and_named() {
     let directory = tempfile::tempdir().unwrap();
     fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let copy = directory.path().join("sleep");
-    fs::copy(sleep, &copy).unwrap();
+    // Another process writes it: a child that another test starts meanwhile would keep it open, and so not executable.
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "cat \"$0\" >\"$1\""]).arg(sleep).arg(&copy);
+    assert!(shell.status().unwrap().success());
     fs::set_permissions(&copy, fs::Permissions::from_mode(0o4711)).unwrap();
-    let report = report(&Net::new(), &["--engine", "user", "--", copy.to_str().unwrap(), "0.3"]);
+    let report = report(&Net::new(), &["--engine", "user", "--", copy.to_str().unwrap(), "2"]);
     assert!(report["notes"].to_string().contains("sleep is out of reach"), "{report}");
     assert_eq!(report["connections"], Value::Array(Vec::new()));
 }

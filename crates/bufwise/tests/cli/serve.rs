@@ -17,7 +17,7 @@ use socket2::{Domain, Socket, Type};
 
 use crate::run::{PROGRAM, command, only_error, patience, run};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A running server, and the lines of its log.
 pub(crate) struct Running {

@@ -90,7 +90,8 @@ fn probes_are_answered_unless_that_is_switched_off() {
 fn the_bound_of_idle_sessions_and_that_of_transfers_that_stand_still_are_two() {
     let (directory, path) = directory();
     with_large(&directory);
-    let [idle, stall] = ["--idle", "--stall"].map(|bound| Running::start(&[&path, bound, "2s"], &[]));
+    // Far longer than a machine stands still between two commands of a login.
+    let [idle, stall] = ["--idle", "--stall"].map(|bound| Running::start(&[&path, bound, "5s"], &[]));
     let ((mut busy, _unread), mut silent) = (retrieving(&idle), guest(&idle));
     let ((mut stalled, _unread_too), mut waiting) = (retrieving(&stall), guest(&stall));
     silent.expect("421");

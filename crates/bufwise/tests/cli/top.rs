@@ -15,7 +15,7 @@ fn a_transfer_is_seen_sorted_and_left_with_the_terminal_as_it_was() {
     let pair = Pair::on("127.0.0.1:0");
     let _transfer = Transfer::start(&pair);
     let (address, port) = (pair.address().to_string(), pair.address().port().to_string());
-    let mut session = Session::start(&["top", "--all", "--no-daemon", &port]);
+    let mut session = Session::start(&["top", "--all", "--no-daemon", "--interval", "1s", &port]);
     for words in [&address, "bufwise top, by rate", "LAST MINUTE", "\u{2588}"] {
         session.shows(words);
     }
@@ -35,9 +35,10 @@ fn a_transfer_is_seen_sorted_and_left_with_the_terminal_as_it_was() {
 fn enter_opens_a_connection_with_the_sentences_of_explain() {
     let pair = Pair::on("127.0.0.1:0");
     let _transfer = Transfer::start(&pair);
-    let port = pair.address().port().to_string();
-    let mut session = Session::start(&["top", "--all", "--no-daemon", &port]);
-    session.shows("LAST MINUTE");
+    let (address, port) = (pair.address().to_string(), pair.address().port().to_string());
+    let mut session = Session::start(&["top", "--all", "--no-daemon", "--interval", "1s", &port]);
+    // The titles come before the first sample.
+    session.shows(&address);
     session.type_in("\r");
     for words in
         ["over base", "no daemon sizes it", "Limited by ", "Its other end is on this host", "Esc back"]

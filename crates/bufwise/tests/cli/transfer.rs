@@ -352,11 +352,36 @@ fn what_cannot_be_put_fails_and_the_rest_goes() {
 }
 
 #[test]
+fn a_file_beyond_the_largest_size_is_an_error() {
+    let served = Served::start();
+    fs::write(served.root.path().join("file.bin"), content()).unwrap();
+    let limited = "ulimit -f 64; exec \"$0\" \"$@\"";
+    let mut get = Command::new("sh");
+    get.args(["-c", limited, PROGRAM, "get", "--quiet", &served.url("file.bin")]);
+    let got = get.current_dir(served.home.path()).env("HOME", served.home.path()).output().unwrap();
+    let line = only_error(&got, 1);
+    assert!(line.contains("writing the local file failed") && line.contains("too large"), "{line}");
+}
+
+#[test]
+fn a_report_that_cannot_be_written_hides_no_failure() {
+    if !fs::exists("/dev/full").unwrap() {
+        return bufwise_trial::skip("needs /dev/full");
+    }
+    let served = Served::start();
+    let failed = served.bufwise(&["get", &served.url("none"), "--json", "/dev/full"]);
+    assert_eq!(failed.status.code(), Some(1));
+    let said = String::from_utf8(failed.stderr).unwrap();
+    assert!(said.contains("cannot write /dev/full") && said.contains("the server refused"), "{said}");
+}
+
+#[test]
 fn an_interruption_keeps_what_came_and_resume_goes_on() {
     let served = Served::start();
     fs::write(served.root.path().join("file.bin"), content()).unwrap();
     // The whole transfer takes eleven seconds: it is interrupted long before its end, even if the machine stalls.
-    let mut slow = command(&["get", &served.url("file.bin"), "--limit-rate", "2mbit"]);
+    let limits = ["--limit-rate", "2mbit", "--json", "report.json"];
+    let mut slow = command(&[&["get", &served.url("file.bin")][..], &limits].concat());
     let mut slow = slow.current_dir(served.home.path()).stderr(std::process::Stdio::piped()).spawn().unwrap();
     let part = served.home.path().join(".file.bin.bufwise-part");
     eventually("a part has come", || fs::metadata(&part).is_ok_and(|part| part.len() >= 100_000));
@@ -367,6 +392,12 @@ fn an_interruption_keeps_what_came_and_resume_goes_on() {
     assert!(!served.home.path().join("file.bin").exists());
     let kept = fs::metadata(&part).unwrap().len();
     assert!((100_000..2_800_000).contains(&kept), "{kept}");
+    let report = fs::read(served.home.path().join("report.json")).unwrap();
+    let report: serde_json::Value = serde_json::from_slice(&report).unwrap();
+    let file = &report["files"][0];
+    assert_eq!((&file["size"], &file["resumed_from"]), (&2_800_000.into(), &0.into()));
+    assert!((1..=kept).contains(&file["bytes"].as_u64().unwrap()), "{kept}: {file}");
+    assert!(file["seconds"].as_f64().unwrap() > 0.0 && report["bytes"] == file["bytes"], "{report}");
     let text = done(&served.bufwise(&["get", &served.url("file.bin"), "--resume"]));
     assert!(text.contains("of them were there"), "{text}");
     assert!(fs::read(served.home.path().join("file.bin")).unwrap() == content());
@@ -409,9 +440,9 @@ fn a_server_below_the_lowest_rate_is_given_up() {
     fs::write(served.root.path().join("file.bin"), content()).unwrap();
     let url = served.url("file.bin");
     // Longer than a machine may stand still, in which time nothing would come.
-    let limits = ["--lowest-rate", "80mbit", "--timeout", "2s", "--retries", "0", "--quiet"];
+    let limits = ["--lowest-rate", "80mbit", "--timeout", "5s", "--retries", "0", "--quiet"];
     let line = only_error(&served.bufwise(&[&["get", &url][..], &limits].concat()), 1);
-    assert!(line.contains("less than 80mbit for 2 s"), "{line}");
+    assert!(line.contains("less than 80mbit for 5 s"), "{line}");
     assert!(fs::metadata(served.home.path().join(".file.bin.bufwise-part")).unwrap().len() > 0);
 }
 
@@ -428,6 +459,7 @@ fn wrong_usage_is_said_before_any_connection() {
         (&["get", "ftp://h/x", "--policy", "quick"], "unknown policy"),
         (&["get", "ftp://h/x", "--timeout", "0s"], "--timeout"),
         (&["get", "ftp://h/x", "--limit-rate", "0mbit"], "rate of 0"),
+        (&["get", "ftp://h/x", "--limit-rate", "8mbit", "--lowest-rate", "8mbit"], "must be below"),
         (&["get", "ftp://h/x", "--jobs", "0"], "--jobs"),
         (&["get", "ftp://h/x", "--pin", "abc"], "64 hexadecimal digits"),
         (&["put", "/", "ftp://h/x"], "add -r"),

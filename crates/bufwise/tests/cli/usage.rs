@@ -89,8 +89,9 @@ fn what_was_meant_is_offered() {
 #[test]
 fn a_filter_that_would_be_the_file_of_json_is_wrong_usage() {
     let directory = tempfile::tempdir().unwrap();
+    // Other tests search for processes with the word 198.18.0.2.
     let mut filters =
-        vec![("ls", "send-buffer"), ("ls", "198.18.0.2:443"), ("top", "reader"), ("history", "198.18.0.2")];
+        vec![("ls", "send-buffer"), ("ls", "198.18.0.3:443"), ("top", "reader"), ("history", "198.18.0.3")];
     if Path::new("/sys/fs/cgroup").is_dir() {
         // The cgroup of all.
         filters.extend([("ls", "/"), ("history", "/")]);

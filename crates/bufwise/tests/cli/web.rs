@@ -21,9 +21,9 @@ pub(crate) struct Web {
 }
 
 impl Web {
-    /// Starts the program without a daemon.
+    /// Starts the program without a daemon. It samples each second, also on a slow machine.
     pub(crate) fn start(more: &[&str]) -> Self {
-        Self::started(command(&[&["web", "--no-daemon"], more].concat()))
+        Self::started(command(&[&["web", "--no-daemon", "--interval", "1s"], more].concat()))
     }
 
     fn started(command: Command) -> Self {
@@ -43,7 +43,7 @@ impl Web {
 
     pub(crate) fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(self.place).unwrap();
-        stream.set_read_timeout(Some(patience(Duration::from_secs(10)))).unwrap();
+        stream.set_read_timeout(Some(patience(Duration::from_secs(60)))).unwrap();
         stream
     }
 

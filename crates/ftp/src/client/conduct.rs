@@ -149,6 +149,10 @@ pub(super) fn conduct<T: Send>(
     })?;
     // A panic of the data thread becomes a panic of this thread.
     let moved = moved.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    // The data thread's last progress may have come after its end was seen.
+    if let Some(progress) = desk.take() {
+        watch(&progress);
+    }
     let ended = match (attended, moved) {
         (Ok(()), moved) => conductor.conclude(session.control(), order, moved),
         // The server hung up because the data had ended, and this end caused that.

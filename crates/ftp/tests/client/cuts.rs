@@ -248,6 +248,7 @@ fn an_interruption_keeps_what_has_come_and_ends_at_once() {
     let error = client.get("file").unwrap_err();
     let took = stopper.join().unwrap().elapsed();
     assert!(matches!(error, ClientError::Interrupted), "{error}");
-    assert!(took < Duration::from_secs(3), "{took:?}");
+    // Long before the idle time is over.
+    assert!(took < Duration::from_secs(20), "{took:?}");
     assert_eq!((client.got("file"), client.kept("file").unwrap().len()), (None, 100_000));
 }

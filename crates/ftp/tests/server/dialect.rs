@@ -139,7 +139,9 @@ fn before_an_upload_under_sobas_the_server_probes_the_client_at_the_port_it_name
     let served = serve(|config| config.tuning.policy = PolicyKind::Sobas);
     let token = Token::random().unwrap();
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let responder = Responder::start(socket, "127.0.0.1".parse().unwrap(), token, Limits::default()).unwrap();
+    // A machine that stands still asks for several trains at once, all of which count.
+    let limits = Limits { train_spacing: Duration::ZERO, ..Limits::default() };
+    let responder = Responder::start(socket, "127.0.0.1".parse().unwrap(), token, limits).unwrap();
     let hex: String = token.to_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
     let mut client = served.client();
     client.ask(&format!("PROB (|||{}|{hex}|)", responder.address().port()), 200);

@@ -445,7 +445,8 @@ fn told_to_stop_the_server_lets_transfers_end_and_sends_the_rest_away() {
     busy.expect(421);
     busy.ends();
     served.ended();
-    assert!(TcpStream::connect(served.address).is_err());
+    // A command that another test starts meanwhile holds a copy of the listener for a moment.
+    eventually("nobody listens", || TcpStream::connect(served.address).is_err());
 }
 
 #[test]

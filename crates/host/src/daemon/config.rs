@@ -111,6 +111,8 @@ impl From<Options> for Settings {
             asked: Asked {
                 memory: options.memory.map(Bytes::from),
                 receive_memory: options.receive_memory.map(Bytes::from),
+                // The daemon's own limit, as that of its unit, says nothing of the programs whose connections it tunes.
+                memory_limit: None,
                 small_documents: options.small_documents.map(Bytes::from),
                 at_once: options.gso_max_size.unwrap_or_default(),
                 whole_host: options.cgroups.as_ref().is_none_or(Vec::is_empty),

@@ -8,8 +8,9 @@ use bufwise_units::{Bytes, Micros};
 use crate::history;
 
 /// Pause between two samples. Newcomers should not wait for the next round of shares, so samples are more frequent than
-/// rounds if they are cheap. The pause is at least `SAMPLE`, and at least `SAMPLE_REST` times the duration of the previous
-/// sample: a third of a percent of a processor. It is no longer than a round; while little changes, no longer than `CALM`.
+/// rounds if they are cheap. The pause is at least `SAMPLE`, and at least `SAMPLE_REST` times the processor time of the
+/// previous sample: a third of a percent of a processor. It is no longer than a round; while little changes, no longer than
+/// `CALM`.
 /// `CALM` keeps to that share of a processor for 100,000 connections, whose sample takes 0.1 s. It is three intervals of
 /// the history, whose moments come from samples.
 const SAMPLE: Micros = Micros::from_millis(100);
@@ -21,23 +22,23 @@ const BEAT: Micros = Micros::from_secs(1);
 /// Time between two searches for network namespaces; the namespace of a new connection is searched for at once.
 pub(super) const DISCOVERY: Micros = Micros::from_secs(5);
 /// Pause between two sweeps while something lies idle. A sweep costs some microseconds per socket. The pause is at
-/// least `SWEEP`, and at least `SWEEP_REST` times the duration of the previous sweep: at most 2% of a processor, while
+/// least `SWEEP`, and at least `SWEEP_REST` times the processor time of the previous sweep: at most 2% of a processor, while
 /// there is memory to give back.
 const SWEEP: Micros = Micros::from_secs(2);
 const SWEEP_REST: u64 = 50;
 /// Pause between two sweeps while nothing lies idle; they find connections that were missed.
 const SWEEP_AT_LEAST: Micros = Micros::from_secs(60);
 /// Pause between two sweeps where records are made late: a connection that moves little gets its record from a sweep. The
-/// pause is at least `NEWCOMERS`, and at least `NEWCOMERS_REST` times the duration of the previous sweep (a third of a
+/// pause is at least `NEWCOMERS`, and at least `NEWCOMERS_REST` times the processor time of the previous sweep (a third of a
 /// percent of a processor), but no longer than `SWEEP_AT_LEAST`.
 const NEWCOMERS: Micros = Micros::from_secs(5);
 const NEWCOMERS_REST: u64 = 300;
-/// Rest after a sweep, as a multiple of its duration, before one for connections that a search has found: a tenth of a
+/// Rest after a sweep, as a multiple of its processor time, before one for connections that a search has found: a tenth of a
 /// processor, because any user can make network namespaces without end.
 const EARLY_SWEEP_REST: u64 = 10;
 /// Pause after a sample, its shares, or grants that failed, until the next attempt.
 const RETRY: Micros = Micros::from_secs(1);
-/// Rest after a search through all processes, or after work that may include one, as a multiple of its duration: 5% of a
+/// Rest after a search through all processes, or after work that may include one, as a multiple of its processor time: 5% of a
 /// processor. The regular search for network namespaces comes in any case.
 const SEARCH_REST: u64 = 20;
 /// Time for which requests of the engine's side are collected before they are granted: at least `GATHER`, and at least
@@ -144,7 +145,7 @@ impl Due {
         self.discovery = self.discovery.min(self.early_discovery.max(now));
     }
 
-    /// Notes that a search for namespaces took that time.
+    /// Notes that a search for namespaces took that processor time.
     pub(super) fn discovered(&mut self, took: Micros, now: Micros) {
         self.early_discovery = now + took.times(SEARCH_REST);
     }
@@ -154,7 +155,7 @@ impl Due {
         now >= self.programs
     }
 
-    /// Notes that a search for the programs of sockets took that time.
+    /// Notes that a search for the programs of sockets took that processor time.
     pub(super) fn searched_programs(&mut self, took: Micros, now: Micros) {
         self.programs = now + took.times(SEARCH_REST);
     }
@@ -172,8 +173,8 @@ impl Due {
         now >= self.early_sweep
     }
 
-    /// Notes that a sample that began at `began` took that time; shares are computed each `interval`. `calm`: memory suffices,
-    /// and few connections end, whose records wait for the next sample.
+    /// Notes that a sample that began at `began` took that processor time; shares are computed each `interval`. `calm`: memory
+    /// suffices, and few connections end, whose records wait for the next sample.
     pub(super) fn sampled(
         &mut self,
         began: Micros,
@@ -198,7 +199,7 @@ impl Due {
         self.sample = now + RETRY;
     }
 
-    /// Notes that a sweep that began at `began` took that time.
+    /// Notes that a sweep that began at `began` took that processor time.
     pub(super) fn swept(&mut self, began: Micros, took: Micros) {
         self.sweep_idle = began + SWEEP.max(took.times(SWEEP_REST));
         self.sweep_newcomers = began + NEWCOMERS.max(took.times(NEWCOMERS_REST)).min(SWEEP_AT_LEAST);
@@ -206,14 +207,14 @@ impl Due {
         self.early_sweep = began + took.times(EARLY_SWEEP_REST);
     }
 
-    /// Notes that a sweep that began at `began` took that time and was not carried through: the next one comes as if
+    /// Notes that a sweep that began at `began` took that processor time and was not carried through: the next one comes as if
     /// something lay idle.
     pub(super) fn sweep_failed(&mut self, began: Micros, took: Micros) {
         self.swept(began, took);
         (self.sweep_newcomers, self.sweep_missed) = (self.sweep_idle, self.sweep_idle);
     }
 
-    /// Notes that grants took that time; requests that come now are collected for a while.
+    /// Notes that grants took that processor time; requests that come now are collected for a while.
     pub(super) fn granted(&mut self, took: Micros, now: Micros) {
         self.gathered = now + GATHER.max(took.times(SEARCH_REST)).min(GATHER_AT_MOST);
     }

@@ -49,18 +49,19 @@ pub(super) enum Event {
     Loaded(Result<Regrouped>),
     /// Result of [`Action::Regroup`].
     Regrouped(Regrouped),
-    /// Result of [`Action::Sample`]: the connections of each part, the kernel's memory for TCP, and how long it took.
+    /// Result of [`Action::Sample`]: the connections of each part, the kernel's memory for TCP, and the processor time that it
+    /// took.
     Sampled(Vec<Vec<FlowState>>, Option<TcpMemory>, Micros),
-    /// Result of [`Action::Share`]: devices that could not be bounded, and why; and how long it took.
+    /// Result of [`Action::Share`]: devices that could not be bounded, and why; and the processor time that it took.
     Shared(Vec<String>, Micros),
     /// Result of [`Action::Beat`]: how many connections have come or gone since the last sample, and the kernel's memory
     /// for TCP.
     Beaten(u64, Option<TcpMemory>),
-    /// Result of [`Action::Sweep`], and how long it took.
+    /// Result of [`Action::Sweep`], and the processor time that it took.
     Swept(Sweep, Micros),
     /// Result of [`Action::WatchMaxima`], by namespace.
     MaximaSeen(Vec<(String, Result<Vec<Change>>)>),
-    /// Result of [`Action::Grant`]: the kernel's refusals, and how long it took.
+    /// Result of [`Action::Grant`]: the kernel's refusals, and the processor time that it took.
     Granted(Vec<String>, Micros),
     /// Result of [`Action::GiveBack`].
     GivenBack(GivenBack),
@@ -167,7 +168,7 @@ pub(super) struct Regrouped {
     pub(super) passed_on: u64,
     /// Connections were to be passed on even if no cgroup has changed.
     pub(super) settled: bool,
-    /// How long the search for the programs of sockets took, whether it succeeded or not; `None`: there was none.
+    /// Processor time of the search for the programs of sockets, whether it succeeded or not; `None`: there was none.
     pub(super) searched: Option<Micros>,
     /// Why the search was not carried through; the next one does what is left.
     pub(super) failed: Option<String>,
@@ -193,7 +194,7 @@ pub(super) struct Found {
     pub(super) remade: Vec<String>,
     /// Those to which they could not be attached, and why.
     pub(super) refused: Vec<String>,
-    /// How long the search took.
+    /// Processor time that the search took.
     pub(super) took: Micros,
 }
 

@@ -135,6 +135,7 @@ impl GroupOptions {
         let asked = Asked {
             memory: self.memory.map(Bytes::from),
             receive_memory: self.receive_memory.map(Bytes::from),
+            memory_limit: None,
             small_documents: self.small_documents.map(Bytes::from).or(rest.asked.small_documents),
             // Devices are bounded by the rest's plan: they carry the connections of all groups.
             at_once: AtOnce::Device,

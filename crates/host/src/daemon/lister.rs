@@ -209,8 +209,10 @@ pub(super) mod tests {
     use crate::tuner::plan::{Asked as Options, Plan};
     use crate::view::PolicyNames;
     use crate::view::tests::connection_view;
+    use bufwise_socket::diag::Diag;
     use bufwise_units::Bytes;
     use std::sync::mpsc::TryRecvError;
+    use std::sync::{Arc, Mutex};
 
     /// Returns an inquiry without connections, and the end at which its reply arrives.
     pub(crate) fn inquiry(request: Request) -> (Inquiry, Receiver<Reply>) {
@@ -234,10 +236,14 @@ pub(super) mod tests {
 
     #[test]
     fn who_asks_for_a_list_waits_for_two_samples_and_the_loop_does_not() {
-        let (inquiry, answered) = inquiry(Request::List);
+        let (mut inquiry, answered) = inquiry(Request::List);
+        let diag = Arc::new(Mutex::new(Diag::open().unwrap()));
+        inquiry.places = vec![("blue".to_owned(), Arc::clone(&diag))];
+        let slow = diag.lock().unwrap();
         let lister = Lister::start().unwrap();
         lister.ask(inquiry);
         assert_eq!(answered.try_recv(), Err(TryRecvError::Empty), "it is asked, and not waited for");
+        drop(slow);
         let Reply::List(listing) = answered.recv().unwrap() else { panic!("a list was asked for") };
         let budget = listing.budget.unwrap();
         assert_eq!((budget.send.budget_bytes, budget.send.reserved_newcomers_bytes), (1_000_000, 200_000));

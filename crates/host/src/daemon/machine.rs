@@ -102,7 +102,7 @@ pub(super) struct Daemon {
     /// How existing connections are adopted, as logged.
     adoption_limit: Option<String>,
     sample_began: Micros,
-    /// How long that sample took, without what was done beside it.
+    /// Processor time that this sample took, without what was done beside it.
     sample_took: Micros,
     /// Number of connections in that sample.
     looked_at: usize,

@@ -3,7 +3,7 @@
 //!
 //! The loop that tunes passes on its records, the open diagnostics, and the clients; it never waits for this thread.
 //! Samples that come while the thread is busy are dropped. Each sample is followed by a rest of [`REST`] times its
-//! duration, a third of a percent of a processor, however many connections there are; names are searched for seldom
+//! processor time, a third of a percent of a processor, however many connections there are; names are searched for seldom
 //! (`search.rs`).
 
 use std::fmt::Display;
@@ -13,7 +13,7 @@ use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use bufwise_bpf::{FlowState, now};
+use bufwise_bpf::{FlowState, now, processor_time};
 use bufwise_socket::diag::{Connection, Diag, States};
 use bufwise_units::{Bytes, Micros, counted};
 
@@ -31,7 +31,7 @@ use crate::search::Search;
 use crate::tcp_memory::TcpMemory;
 use crate::view::{Part, Sized};
 
-/// Rest after a sample, as a multiple of its duration.
+/// Rest after a sample, as a multiple of its processor time.
 const REST: u64 = 300;
 /// Most messages that wait: a sample, and as many clients as are served at a time.
 const WAITING: usize = 9;
@@ -151,8 +151,9 @@ impl Scribe {
                 Message::Record { parts, budget, places } => {
                     let began = now();
                     if began >= self.next {
+                        let before = processor_time();
                         let is_new = self.record(parts, budget, &places);
-                        self.next = began + now().since(began).times(REST);
+                        self.next = began + processor_time().since(before).times(REST);
                         // The disk calls for no rest: the thread waits for it without taking the processor.
                         if is_new {
                             self.write();

@@ -13,7 +13,7 @@ use std::collections::{HashMap, HashSet};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use bufwise_bpf::{Engine, EngineError, FlowState, Group, Owners, ProgramInfo, Released, now};
+use bufwise_bpf::{Engine, EngineError, FlowState, Group, Owners, ProgramInfo, Released, processor_time};
 use bufwise_socket::diag::Connection;
 use bufwise_units::counted;
 use nix::poll::{PollFd, PollFlags};
@@ -156,9 +156,9 @@ impl Running {
         }
         let mut is_news = false;
         if programs && task.matching.asks_for_programs() {
-            let began = now();
+            let before = processor_time();
             let searched = self.find_programs(task, namespaces);
-            regrouped.searched = Some(now().since(began));
+            regrouped.searched = Some(processor_time().since(before));
             is_news = searched?;
         }
         if regrouped.settled || has_changed || is_news {

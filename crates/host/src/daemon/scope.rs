@@ -40,6 +40,11 @@ impl Scope {
         }
     }
 
+    /// Returns whether [`Self::leaves_out`] depends on the programs that hold the connections.
+    pub(super) fn asks_for_programs(&self) -> bool {
+        self.is_full.contains(&true) && self.matching.asks_for_programs()
+    }
+
     /// Returns whether a connection of that program has no record for lack of room; `path` returns a cgroup's path, as
     /// shown, by its number.
     pub(super) fn leaves_out(
@@ -119,6 +124,8 @@ mod tests {
         let left_out = |records: [usize; 2], program| {
             Scope::new(&task, &records).leaves_out(&one, Some(program), |_| Some("/".to_owned()))
         };
+        let asks = |records: [usize; 2]| Scope::new(&task, &records).asks_for_programs();
+        assert!(asks([9, 0]) && !asks([0, 0]));
         assert!(left_out([9, 0], "postgres") && !left_out([9, 0], "rsync"));
         assert!(left_out([0, 90], "rsync") && !left_out([0, 90], "postgres"));
     }

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bufwise_bpf::{ProgramInfo, now};
+use bufwise_bpf::{ProgramInfo, now, processor_time};
 use bufwise_socket::limit::SocketSample;
 use bufwise_units::Micros;
 
@@ -18,11 +18,12 @@ use crate::cgroups::Cgroups;
 use crate::judge::Queue;
 use crate::metrics::groups::{Named, Sums};
 use crate::metrics::{Distributions, EngineCost, Groups, PartFigures, Snapshot, Tally};
+use crate::processes::Holders;
 use crate::tcp_memory::TcpMemory;
 use crate::view::{ConnectionView, PolicyNames, Seen};
 
-/// Life of a snapshot: at least `LIFE`, and at least `REST` times the time it took to gather. Within it all clients
-/// get the same snapshot.
+/// Life of a snapshot: at least `LIFE`, and at least `REST` times the processor time that it took to gather. Within it all
+/// clients get the same snapshot.
 const LIFE: Micros = Micros::from_millis(900);
 const REST: u64 = 50;
 /// Older figures do not describe the present; scrapers ask every two minutes at least.
@@ -75,11 +76,12 @@ impl Scrape {
         if let Some(latest) = self.latest.get(began) {
             return latest;
         }
+        let before = processor_time();
         let mut snapshot = self.gather(inquiry, engine, began, listed);
-        let took = now().since(began);
-        snapshot.gathered_s = took.as_secs_f64();
+        let cost = processor_time().since(before);
+        snapshot.gathered_s = now().since(began).as_secs_f64();
         self.began = Some(began);
-        self.latest.set(&snapshot, began + life(took, snapshot.interval_s.is_some()));
+        self.latest.set(&snapshot, began + life(cost, snapshot.interval_s.is_some()));
         snapshot
     }
 
@@ -98,6 +100,7 @@ impl Scrape {
         let policies: Vec<_> = sized.parts().iter().map(|part| &part.policy).chain([&of_the_rest]).collect();
         let mut tally = Tally::new(&policies);
         let (mut census, mut scope) = (Census::new(&facts.parts), inquiry.scope.clone());
+        let holders = scope.asks_for_programs().then(Holders::scan);
         let (mut waste_bytes, mut queued_connections, mut sums) = (0, 0, Sums::default());
         for place in &inquiry.places {
             let Some((at, all)) = listed(place) else { continue };
@@ -118,7 +121,9 @@ impl Scrape {
                 let sample = SocketSample::of(connection, at);
                 self.samples.insert(connection.cookie, sample);
                 let Some((part, flow)) = sized.get(connection.cookie) else {
-                    if scope.leaves_out(connection, None, |number| self.cgroups.path(number)) {
+                    let process = holders.as_ref().and_then(|holders| holders.of(connection.inode));
+                    let program = process.map(|process| process.name.as_str());
+                    if scope.leaves_out(connection, program, |number| self.cgroups.path(number)) {
                         census.add_untuned();
                     }
                     continue;
@@ -180,8 +185,8 @@ fn figures(terms: &[Terms], parts: &[Sides]) -> Vec<PartFigures> {
 }
 
 /// Returns how long a snapshot is valid. A snapshot without causes only prepares the next, so it expires sooner.
-fn life(took: Micros, is_settled: bool) -> Micros {
-    if is_settled { LIFE.max(took.times(REST)) } else { LIFE }
+fn life(cost: Micros, is_settled: bool) -> Micros {
+    if is_settled { LIFE.max(cost.times(REST)) } else { LIFE }
 }
 
 /// Returns the cost of the programs; `None` if the kernel does not count it.
@@ -229,7 +234,27 @@ mod tests {
     }
 
     #[test]
-    fn gathering_takes_a_fiftieth_of_the_time_at_most_and_comes_once_a_second() {
+    fn a_connection_without_room_is_found_also_in_the_group_of_its_program() {
+        let held = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let inode = u32::try_from(nix::sys::stat::fstat(&held).unwrap().st_ino).unwrap();
+        let own = std::fs::read_to_string("/proc/self/comm").unwrap();
+        let own = own.trim_end();
+        let group = format!("[[group]]\nname = \"own\"\nprocess = {own:?}\nmax-connections = 10\n");
+        let task = configured(&format!("memory = \"1MiB\"\nmax-connections = 100\n{group}"));
+        let (mut inquiry, _listed) = on_two(Request::Metrics);
+        inquiry.sized = Sized::default();
+        inquiry.scope = Scope::new(&task, &[10, 0]);
+        let (at, view) = (Micros::from_secs(1), crate::view::tests::connection());
+        let untuned = |inode| {
+            let one = Connection { inode, ..view };
+            let mut scrape = Scrape::new(Latest::default());
+            scrape.gather(&inquiry, None, at, |_| Some((at, vec![one]))).untuned_connections
+        };
+        assert_eq!((untuned(inode), untuned(0)), (2, 0), "in each of the two namespaces");
+    }
+
+    #[test]
+    fn gathering_takes_a_fiftieth_of_a_processor_at_most_and_comes_once_a_second() {
         assert_eq!(life(Micros(100), true), Micros::from_millis(900));
         assert_eq!(life(Micros::from_millis(100), true), Micros::from_secs(5));
         assert_eq!(

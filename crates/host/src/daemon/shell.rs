@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 use std::os::fd::AsFd;
 use std::path::Path;
 
-use bufwise_bpf::{Owners, now};
+use bufwise_bpf::{Owners, now, processor_time};
 use bufwise_units::Micros;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
@@ -131,11 +131,11 @@ impl Shell {
             }
             Action::ReadConfiguration => Some(Event::Configured(orders.task().map(Box::new))),
             Action::Discover(task) => {
-                let began = now();
+                let before = processor_time();
                 let (remade, refused) = self.running.follow_cgroups();
                 let cgroups = self.running.cgroups_of(&task);
                 let found = self.namespaces.discover(&cgroups, &task.wanted());
-                let took = now().since(began);
+                let took = processor_time().since(before);
                 Some(Event::Discovered(found.map(|found| Found { remade, refused, took, ..found })))
             }
             Action::LowerMaxima => Some(Event::Lowered(self.namespaces.release().failed)),
@@ -261,10 +261,10 @@ fn troubled(work: Work) -> impl FnOnce(Error) -> Event {
     move |error| Event::Troubled(work, error)
 }
 
-/// Does some work, and measures how long it took: the pause until the next of its kind depends on it. Other actions of the
-/// same step do not count.
+/// Does some work, and measures the processor time that it took: the pause until the next of its kind depends on it. Other
+/// actions of the same step do not count.
 fn timed<T>(work: impl FnOnce() -> T) -> (T, Micros) {
-    let began = now();
+    let before = processor_time();
     let done = work();
-    (done, now().since(began))
+    (done, processor_time().since(before))
 }

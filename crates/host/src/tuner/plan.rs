@@ -8,7 +8,7 @@ use bufwise_policy::sabt;
 use bufwise_units::Bytes;
 
 use super::choice::Choice;
-use super::sizes::{AtOnce, MaxConnections};
+use super::sizes::{AtOnce, LEAST_BUDGET, MaxConnections};
 use crate::caps::{Caps, Setting, Wanted};
 use crate::error::{Error, Result};
 
@@ -61,6 +61,8 @@ pub struct Asked {
     pub memory: Option<Bytes>,
     /// Memory that all receive queues together may hold.
     pub receive_memory: Option<Bytes>,
+    /// Memory that the programs may use altogether, TCP's included; a default is at most an eighth of it.
+    pub memory_limit: Option<Bytes>,
     /// Documents up to this size are sent in one round trip.
     pub small_documents: Option<Bytes>,
     /// Size of the packet that a sender fills at once.
@@ -74,14 +76,16 @@ pub struct Asked {
 }
 
 impl Plan {
-    /// Makes a plan. Each budget defaults to half of what the kernel gives TCP. The size of a small document defaults
+    /// Makes a plan. Each budget defaults to half of what the kernel gives TCP, but not more than an eighth of the memory
+    /// limit: the two together leave three quarters of it to the programs. The size of a small document defaults
     /// to 8 KB under SABT, the only policy with such a rule (Matsuo, section 2.2.2), and to zero under the others.
     ///
     /// # Errors
     /// [`Error::Memory`] if a default budget is needed and the host's memory cannot be read.
     pub fn new(choice: Choice, asked: Asked) -> Result<Self> {
-        let budget = asked.memory.map_or_else(half_of_tcps_memory, Ok)?;
-        let receive_budget = asked.receive_memory.map_or_else(half_of_tcps_memory, Ok)?;
+        let default = || half_of_tcps_memory().map(|half| within_limit(half, asked.memory_limit));
+        let budget = asked.memory.map_or_else(default, Ok)?;
+        let receive_budget = asked.receive_memory.map_or_else(default, Ok)?;
         let max_window = MAX_WINDOW.min(receive_budget);
         let usual = if choice.send_rule() == SendRule::Sabt { sabt::SMALL_DOCUMENT } else { Bytes::ZERO };
         let chosen = at_once(choice, &asked);
@@ -202,6 +206,11 @@ fn devices(chosen: Option<u64>, asked: &Asked) -> Option<Wanted> {
     }
 }
 
+/// Returns a default budget within a memory limit, if there is one.
+fn within_limit(budget: Bytes, limit: Option<Bytes>) -> Bytes {
+    limit.map_or(budget, |limit| budget.min(limit.scaled(1, 8).max(LEAST_BUDGET)))
+}
+
 /// Returns half of the memory that TCP may hold below the kernel's pressure mark (Semke 1998, section 2.2: half of
 /// all network memory).
 fn half_of_tcps_memory() -> Result<Bytes> {
@@ -263,6 +272,26 @@ mod tests {
         assert_eq!(large.max_window, MAX_WINDOW);
         assert!(large.caps().iter().all(|one| matches!(one, Wanted::Maximum(_, size) if *size <= MAX_CAP.0)));
         assert_eq!(plan("fixed:64KiB", "1MiB").window_scale(), None, "its window is no moving one");
+    }
+
+    #[test]
+    fn default_budgets_are_a_part_of_a_memory_limit() {
+        let budgets = |limit: u64, memory: Option<Bytes>| {
+            let asked = Asked { memory, memory_limit: Some(Bytes(limit)), ..Asked::default() };
+            let plan = Plan::new(Choice::OF_RUN, asked).unwrap();
+            (plan.budget, plan.receive_budget, plan.max_window)
+        };
+        let mebi = |count: u64| Bytes(count << 20);
+        // The kernel gives TCP a 16th of the host's memory by default; a host that tests run on has more than 512 MiB.
+        assert_eq!(budgets(64 << 20, None), (mebi(8), mebi(8), mebi(8)));
+        assert_eq!(
+            budgets(64 << 20, Some(mebi(20))),
+            (mebi(20), mebi(8), mebi(8)),
+            "the user's own size counts"
+        );
+        assert_eq!(budgets(1_000, None).0, LEAST_BUDGET);
+        let unlimited = Plan::new(Choice::OF_RUN, Asked::default()).unwrap();
+        assert_eq!(budgets(u64::MAX, None).0, unlimited.budget);
     }
 
     #[test]

@@ -8,6 +8,11 @@ pub(super) fn flow_report(flow: usize) -> String {
     format!("flow{flow}.json")
 }
 
+/// Returns what the names of a flow's other files end in, so that flows do not share them: nothing for flow 0.
+pub(super) fn own_end(flow: usize) -> String {
+    if flow == 0 { String::new() } else { flow.to_string() }
+}
+
 /// Returns the flow's port.
 pub(super) fn port(number: usize) -> u16 {
     FIRST_PORT + u16::try_from(number).unwrap_or(u16::MAX - FIRST_PORT)

@@ -53,9 +53,9 @@ pub(super) fn of_shares(way: Way, case: &Case, data: &[&ConnectionSample]) -> Op
     jain_index(&shares)
 }
 
-/// Returns the number of measured connections on the paths that `on` selects.
+/// Returns the number of measured connections that load the paths that `on` selects: a user's requests have no share.
 fn connections(case: &Case, on: impl Fn(u8) -> bool) -> usize {
-    let flows = case.flows.iter().filter(|flow| !flow.cross && on(flow.path));
+    let flows = case.flows.iter().filter(|flow| !flow.cross && flow.amount.is_load() && on(flow.path));
     flows.map(|flow| usize::from(flow.connections)).sum()
 }
 
@@ -91,7 +91,7 @@ pub(super) fn jain_index(rates: &[f64]) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::model::{Flow, path};
+    use super::super::model::{Amount, Flow, path};
     use super::super::reading::tests::sample;
     use super::*;
     use crate::spec::PathSpec;
@@ -137,6 +137,12 @@ mod tests {
         let three = case(vec![Flow { connections: 3, ..Flow::default() }]);
         assert_eq!(settled(&three, &data), jain_index(&[8.0, 24.0, 0.0]));
         assert_eq!(settled(&case(vec![Flow::default()]), &data[..1]), None, "not equal with itself");
+        let requests = || Flow { amount: Amount::Requests(1_000, 12, 5), ..Flow::default() };
+        let one = case(vec![Flow::default(), requests()]);
+        let alone: Vec<_> = data.iter().copied().filter(|sample| sample.local.port() == 1).collect();
+        assert_eq!(settled(&one, &alone), None, "a user's requests are no competitor");
+        let three_and_a_user = case([&three.flows[..], &[requests()]].concat());
+        assert_eq!(settled(&three_and_a_user, &data), settled(&three, &data));
         let early: Vec<_> = data.into_iter().filter(|sample| sample.t < 12.0).collect();
         assert_eq!(settled(&three, &early), None, "not yet settled");
     }

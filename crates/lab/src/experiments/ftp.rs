@@ -5,7 +5,7 @@
 
 use serde_json::{Value, json};
 
-use super::ends::{flow_report, port};
+use super::ends::{flow_report, own_end, port};
 use super::model::{Flow, Ftp};
 use super::script::wait;
 
@@ -18,18 +18,18 @@ pub(super) fn server(
     flow: &Flow,
     (bytes, paths): (u64, usize),
 ) -> String {
-    let port = port(number);
+    let (port, own) = (port(number), own_end(number));
     let address = if paths > 1 { "0.0.0.0".to_owned() } else { format!("198.18.{}.2", flow.path) };
-    let file = format!("mkdir -p served empty && truncate -s {bytes} served/file");
+    let file = format!("mkdir -p served{own} empty && truncate -s {bytes} served{own}/file");
     match ftp.server {
         Some(options) => format!(
-            "{file} && exec {bufwise} serve served --listen {address}:{port}{}{options}",
+            "{file} && exec {bufwise} serve served{own} --listen {address}:{port}{}{options}",
             if options.is_empty() { "" } else { " " }
         ),
         None => format!(
-            "{file} && chmod a+rx . served empty && printf \"%s\\n\" listen=YES listen_port={port} background=NO \
+            "{file} && chmod a+rx . served{own} empty && printf \"%s\\n\" listen=YES listen_port={port} background=NO \
              seccomp_sandbox=NO anonymous_enable=YES local_enable=NO ftp_username=daemon \
-             anon_root=$PWD/served secure_chroot_dir=$PWD/empty >vsftpd.conf && exec vsftpd $PWD/vsftpd.conf"
+             anon_root=$PWD/served{own} secure_chroot_dir=$PWD/empty >vsftpd{own}.conf && exec vsftpd $PWD/vsftpd{own}.conf"
         ),
     }
 }
@@ -79,6 +79,27 @@ pub(super) fn end(report: &Value) -> Option<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_flow_has_a_file_of_its_own_size() {
+        let of = |server, number, bytes| {
+            let ftp = Ftp { client: None, server };
+            self::server("bufwise", ftp, number, &Flow::default(), (bytes, 1))
+        };
+        let (one, other) = (of(Some(""), 0, 10), of(Some(""), 1, 20));
+        assert_eq!(
+            [one, other],
+            [
+                "mkdir -p served empty && truncate -s 10 served/file && exec bufwise serve served --listen 198.18.0.2:5201",
+                "mkdir -p served1 empty && truncate -s 20 served1/file && exec bufwise serve served1 --listen 198.18.0.2:5202",
+            ]
+        );
+        let vsftpd = of(None, 1, 20);
+        let end = " >vsftpd1.conf && exec vsftpd $PWD/vsftpd1.conf";
+        for words in [" listen_port=5202 ", " anon_root=$PWD/served1 ", end] {
+            assert!(vsftpd.contains(words), "{vsftpd}");
+        }
+    }
 
     #[test]
     fn both_clients_reports_read_alike() {

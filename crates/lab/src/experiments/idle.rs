@@ -3,6 +3,8 @@
 //! Terms: `t` and `begin` are seconds of the run, and so is `data`, the moment at which its first data came to the path. A
 //! trace counts from the making of the path, or from then on ([`PathSpec::trace_begins_with_data`]).
 
+use std::net::IpAddr;
+
 use bufwise_link::{Step, Trace};
 use bufwise_units::{BitRate, Nanos};
 
@@ -30,10 +32,28 @@ pub(super) fn goodput(case: &Case, way: Way, data: f64, begin: f64, seconds: f64
     Some(goodput_ceiling(BitRate(mean as u64), path.mtu))
 }
 
-/// Returns the mean of the senders' smoothed round trips minus that of the idle first path at the same moment, s.
-pub(super) fn added_rtt(case: &Case, data: f64, samples: &[&ConnectionSample]) -> Option<f64> {
-    let path = case.paths.first()?;
-    mean(samples.iter().map(|sample| f64::from(sample.srtt_us) / 1e6 - round_trip(path, data, sample.t)))
+/// Returns the mean of the senders' smoothed round trips minus that of their idle paths at the same moment, s; `data` returns when
+/// the first data came to the path with this index.
+pub(super) fn added_rtt(
+    case: &Case,
+    data: impl Fn(usize) -> f64,
+    samples: &[&ConnectionSample],
+) -> Option<f64> {
+    let added = |sample: &&ConnectionSample| {
+        let index = path_of(sample);
+        let idle = round_trip(case.paths.get(index)?, data(index), sample.t);
+        Some(f64::from(sample.srtt_us) / 1e6 - idle)
+    };
+    mean(samples.iter().map(added).collect::<Option<Vec<f64>>>()?.into_iter())
+}
+
+/// Returns the index of a connection's path, which the address of its host B has: 198.18.n.2 or fd00:b:0:n::2.
+fn path_of(sample: &ConnectionSample) -> usize {
+    let of_b = if sample.host == "a" { sample.peer } else { sample.local };
+    match of_b.ip().to_canonical() {
+        IpAddr::V4(address) => address.octets()[2].into(),
+        IpAddr::V6(address) => address.segments()[3].into(),
+    }
 }
 
 /// Returns the rate of the path's slowest link at `t`; `None`: none has a rate.
@@ -119,9 +139,25 @@ mod tests {
         let trace = "0 100mbit 10ms\n20 - 30ms".parse().ok();
         let case = case(PathSpec { trace, ..path(100, 20) });
         let samples = [sample(1.0, 1, 0, 0, 30), sample(30.0, 1, 0, 0, 90)];
-        let added = added_rtt(&case, 0.0, &samples.each_ref()).unwrap();
+        let added = added_rtt(&case, |_| 0.0, &samples.each_ref()).unwrap();
         assert!((added - 0.02).abs() < 1e-9, "{added}");
-        assert_eq!(added_rtt(&case, 0.0, &[]), None);
+        assert_eq!(added_rtt(&case, |_| 0.0, &[]), None);
+    }
+
+    #[test]
+    fn what_is_added_is_above_the_connections_own_path() {
+        let mut case = case(path(100, 20));
+        case.paths.push(path(10, 200));
+        let far = ConnectionSample { peer: "198.18.1.2:5202".parse().unwrap(), ..sample(1.0, 2, 0, 0, 201) };
+        let by_ipv6 = ConnectionSample {
+            host: "b",
+            local: "[fd00:b:0:1::2]:5202".parse().unwrap(),
+            peer: "[fd00:b:0:1::1]:40000".parse().unwrap(),
+            ..far.clone()
+        };
+        let samples = [sample(1.0, 1, 0, 0, 21), far, by_ipv6];
+        let added = added_rtt(&case, |_| 0.0, &samples.each_ref()).unwrap();
+        assert!((added - 0.001).abs() < 1e-9, "{added}");
     }
 
     #[test]

@@ -7,6 +7,8 @@
 //! The short form (`--quick`) and the whole form of an experiment have the same file names, so a directory can hold its results
 //! in one form only ([`other_form`]).
 
+mod lock;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
@@ -139,8 +141,6 @@ impl Kept {
                 return Err(KeptError { operation: "remove", path, source });
             }
         }
-        // Another part (shard) may have runs there.
-        let _keeps_what_is_not_empty = fs::remove_dir(&self.directory);
         Ok(())
     }
 
@@ -149,6 +149,7 @@ impl Kept {
         let path = self.file(case);
         let failed = |source| KeptError { operation: "write", path: path.clone(), source };
         fs::create_dir_all(&self.directory).map_err(failed)?;
+        let first = self.quantities.first().copied();
         let file = File {
             kernel: kernel_release(),
             quick: Some(self.quick),
@@ -158,7 +159,7 @@ impl Kept {
                 .methods
                 .iter()
                 .filter_map(|method| {
-                    let (number, over_time) = method.over_time()?;
+                    let (number, over_time) = method.nearest_over_time(first)?;
                     Some((method.name.clone(), (number, over_time.clone())))
                 })
                 .collect(),
@@ -218,18 +219,30 @@ pub fn finished(
 pub fn forget_runs(experiment: &Experiment, options: &Options) -> Result<(), KeptError> {
     let Some(out) = options.out.as_ref().filter(|_| !experiment.survey) else { return Ok(()) };
     let cases = ExperimentResult::new(experiment, options.quick, options.repeat, None).cases;
-    Kept::in_directory(out, experiment, options.quick).forget(&cases)
+    let kept = Kept::in_directory(out, experiment, options.quick);
+    kept.forget(&cases)?;
+    // Another part (shard) may have runs there.
+    let _keeps_what_is_not_empty = fs::remove_dir(&kept.directory);
+    Ok(())
 }
 
 /// Returns a survey's result from the runs that this machine or another one has kept in `out`, without the cases that have no
-/// run. `None`: there are no runs.
+/// run, and without those that `finished` has, the results in the same directory. `None`: there are no other runs.
 ///
 /// # Errors
 /// [`KeptError`] when a file cannot be read.
-pub fn unfinished(experiment: &Experiment, out: &Path) -> Result<Option<ExperimentResult>, KeptError> {
+pub fn unfinished(
+    experiment: &Experiment,
+    out: &Path,
+    finished: &[ExperimentResult],
+) -> Result<Option<ExperimentResult>, KeptError> {
+    let of_survey = finished.iter().filter(|result| result.id == experiment.id);
+    let there: BTreeSet<&str> =
+        of_survey.flat_map(|result| &result.cases).map(|case| case.name.as_str()).collect();
     for quick in [false, true] {
         let kept = Kept::in_directory(out, experiment, quick);
         let mut result = ExperimentResult::new(experiment, quick, None, None);
+        result.cases.retain(|case| !there.contains(case.name.as_str()));
         let mut kernels = BTreeSet::new();
         for case in &mut result.cases {
             kernels.extend(kept.restore(case)?);
@@ -372,12 +385,29 @@ mod tests {
         let file = fs::read_to_string(kept.file(&case)).unwrap();
         let elsewhere = file.replace(&format!("\"{}\"", kernel_release()), "\"5.4.0-other\"");
         fs::write(kept.file(&case), elsewhere).unwrap();
-        let report = unfinished(&survey, out.path()).unwrap().unwrap();
+        let report = unfinished(&survey, out.path(), &[]).unwrap().unwrap();
         assert_eq!((report.kernel.as_str(), report.cases.len()), ("5.4.0-other", 1));
         let mut empty = case.clone();
         empty.methods[0].runs.clear();
         kept.adopt(&mut empty).unwrap();
         assert!(empty.methods[0].runs.is_empty(), "another kernel");
+    }
+
+    #[test]
+    fn runs_of_another_part_are_reported_beside_the_result_of_a_finished_one() {
+        let out = tempfile::tempdir().unwrap();
+        let (survey, case) = case();
+        Kept::in_directory(out.path(), &survey, false).keep(&case).unwrap();
+        let cases = |finished: ExperimentResult| {
+            let so_far = unfinished(&survey, out.path(), &[finished]).unwrap();
+            so_far.map(|result| result.cases.into_iter().map(|case| case.name).collect::<Vec<_>>())
+        };
+        let part = ExperimentResult { id: survey.id.to_owned(), ..ExperimentResult::default() };
+        assert_eq!(cases(part.clone()), Some(vec![case.name.clone()]));
+        let of_case = ExperimentResult { cases: vec![case.clone()], ..part };
+        assert_eq!(cases(of_case.clone()), None, "it has them already");
+        let other = ExperimentResult { id: "other".to_owned(), ..of_case };
+        assert_eq!(cases(other), Some(vec![case.name]));
     }
 
     #[test]
@@ -410,7 +440,7 @@ mod tests {
             kept.adopt(case).unwrap();
             assert!(case.methods.iter().all(|method| method.runs.len() == 1), "{}", case.name);
         }
-        kept.forget(&empty.cases).unwrap();
+        forget_runs(&experiment, &options(out.path(), false)).unwrap();
         assert_eq!(out.path().read_dir().unwrap().count(), 0);
     }
 

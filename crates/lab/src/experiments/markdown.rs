@@ -55,14 +55,17 @@ fn over_paths(text: &mut String, runs: &[Recorded]) -> fmt::Result {
 
 fn summary(text: &mut String, results: &[ExperimentResult]) -> fmt::Result {
     writeln!(text, "| experiment | question | targets met | runs |\n|---|---|---|---|")?;
-    for result in results {
+    for (place, result) in results.iter().enumerate() {
+        // Of several headings with the same text, the second one's anchor ends in `-1`.
+        let before = results[..place].iter().filter(|other| other.id == result.id).count();
+        let number = if before > 0 { format!("-{before}") } else { String::new() };
         let (met, judged, unknown) = result.outcome();
         let unknown = if unknown > 0 { format!(", {unknown} not measured") } else { String::new() };
         let marks = if result.has_invalid_runs() { ", some invalid" } else { "" };
         let quick = if result.quick { ", quick" } else { "" };
         writeln!(
             text,
-            "| [{id}](#{id}) | {} | {met} of {judged}{unknown} | medians of {}{quick}{marks} |",
+            "| [{id}](#{id}{number}) | {} | {met} of {judged}{unknown} | medians of {}{quick}{marks} |",
             Cell(&result.question),
             result.repeat,
             id = result.id
@@ -231,6 +234,13 @@ mod tests {
             };
             assert!(head == 0 || cells(line) == head, "{line}");
         }
+    }
+
+    #[test]
+    fn results_of_the_same_experiment_have_anchors_of_their_own() {
+        let text = write(&[result(), result()], &[]).unwrap();
+        let leads_to = |anchor: &str| text.contains(&format!("| [made-up](#{anchor}) |"));
+        assert!(leads_to("made-up") && leads_to("made-up-1"), "{text}");
     }
 
     #[test]

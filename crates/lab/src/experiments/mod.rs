@@ -13,6 +13,7 @@ mod cost;
 mod documents;
 mod drs;
 mod drs_ftp;
+mod earlier;
 mod ends;
 mod fairness;
 mod file;
@@ -57,6 +58,7 @@ mod verdict;
 mod windows;
 
 pub use cell::{Cell, Queue};
+pub use earlier::Reaches;
 use file::built_in;
 pub use file::{FileError, LARGEST_FILE, Policies, outline, parse, show};
 pub use heat::{HeatMapError, draw as heat_maps};
@@ -71,8 +73,7 @@ pub use model::{
 pub use over_time::{OverTime, Track};
 pub use ran::Ran;
 pub use result::{CaseResult, ExperimentResult, MethodResult, RunResult, Verdict};
-pub(crate) use runner::StopSignal;
-pub use runner::{ExperimentError, Options, run};
+pub use runner::{ExperimentError, Options, StopSignal, run};
 #[cfg(test)]
 pub(crate) use samples::tests::with_samples;
 pub use samples::{SAMPLES, Samples};

@@ -193,6 +193,11 @@ pub struct Program {
 }
 
 impl Amount {
+    /// Whether it loads the path: documents that a user requests beside other flows, and probes, do not count.
+    pub(super) fn is_load(self) -> bool {
+        !matches!(self, Self::Requests(..) | Self::Documents(..) | Self::Probe(..))
+    }
+
     /// Returns the number of documents; 0 if the amount is something else.
     #[must_use]
     pub fn documents(self, quick: bool) -> u32 {
@@ -460,6 +465,16 @@ impl Case {
             .iter()
             .filter_map(|link| Some((self.paths.len() + number(&link.name)?, link.spec.rate?)));
         spec.rate.map(|rate| (path, rate)).into_iter().chain(further).min_by_key(|(_, rate)| *rate)
+    }
+
+    /// Whether a flow passes the link with this index among the links of the testbed: those of the paths come first, then those that
+    /// paths share.
+    pub(super) fn passes(&self, flow: &Flow, link: usize) -> bool {
+        let path = usize::from(flow.path);
+        let number = link.checked_sub(self.paths.len());
+        let shared = number.and_then(|number| shared_links(&self.paths).get(number).copied());
+        let of_path = || self.paths.get(path).into_iter().flat_map(|path| &path.links);
+        path == link || shared.is_some_and(|shared| of_path().any(|link| link.name == shared.name))
     }
 
     /// Returns the number of connections if their goodput was 95% of what their path can carry and their senders held

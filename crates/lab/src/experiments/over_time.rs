@@ -23,7 +23,7 @@ const SHORTEST_STEP: f64 = 0.1;
 pub enum Track {
     /// Payload acknowledged per second, of all measured connections together, bit/s.
     RateBps,
-    /// Bytes that wait before the links on the data's way, all paths together.
+    /// Bytes that wait before the links on the data's way, all paths together, without emulated cross traffic.
     QueueBytes,
     /// Congestion window of the connection that moved most, bytes.
     CwndBytes,

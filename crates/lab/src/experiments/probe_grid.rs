@@ -81,10 +81,10 @@ fn case(rate: u64, rtt: u64, others: u64) -> Case {
     }
 }
 
-/// Returns the probe of flow `number`, which runs on the client's host.
-pub(super) fn client(bufwise: &str, number: usize, host: &str, flow: &Flow) -> String {
+/// Returns the probe of flow `number`, which runs on the client's host and may take `seconds`.
+pub(super) fn client(bufwise: &str, number: usize, host: &str, flow: &Flow, seconds: u32) -> String {
     let (wait, port, report) = (wait(flow), port(number), flow_report(number));
-    format!("{wait}timeout {} {bufwise} probe {}:{port} --json {report}", SECONDS + PATIENCE, bracketed(host))
+    format!("{wait}timeout {} {bufwise} probe {}:{port} --json {report}", seconds + PATIENCE, bracketed(host))
 }
 
 /// Returns the server that it probes.
@@ -102,19 +102,29 @@ pub(super) fn found(path: &PathSpec, report: &Value) -> Option<Vec<Probed>> {
     let number = |pointer: &str| report.pointer(pointer)?.as_f64();
     let of_ip = f64::from(TRAIN_PACKET) / f64::from(TRAIN_PACKET + ETHERNET_HEADER);
     let rtt = (number("/round_trip/least_s")?, path.whole_rtt().0 as f64 / 1e9);
-    let rates = (path.tight_rate()?.0 as f64, path.a_to_b().tight_rate()?.0 as f64);
-    [("here", rates.0, path.cross_b_to_a), ("there", rates.1, path.cross_a_to_b)]
+    let away = path.a_to_b();
+    let [here, there] = [free(path, |link| link.cross_b_to_a)?, free(&away, |link| link.cross_a_to_b)?];
+    [("here", path.tight_rate()?, here), ("there", away.tight_rate()?, there)]
         .into_iter()
-        .map(|(way, rate, cross)| {
-            let others = cross.map_or(0.0, mean_rate);
+        .map(|(way, rate, free)| {
             let available = number(&format!("/{way}/available/middle_bps")).unwrap_or_default();
             Some(Probed {
-                capacity: (number(&format!("/{way}/capacity/middle_bps"))?, rate * of_ip),
+                capacity: (number(&format!("/{way}/capacity/middle_bps"))?, rate.0 as f64 * of_ip),
                 rtt,
-                available: Some((available, (rate - others).max(0.0) * of_ip)),
+                available: Some((available, free * of_ip)),
             })
         })
         .collect()
+}
+
+/// Returns the rate that other traffic (`cross` of a link) leaves on that link of `path` where it is least, bit/s; `None`: no link
+/// has a rate.
+fn free(path: &PathSpec, cross: fn(&PathSpec) -> Option<CrossTraffic>) -> Option<f64> {
+    let of_link = |link: &PathSpec| {
+        let others = cross(link).map_or(0.0, mean_rate);
+        Some((link.rate?.0 as f64 - others).max(0.0))
+    };
+    path.own_and_shared().filter_map(of_link).reduce(f64::min)
 }
 
 /// Returns the mean rate of other traffic, bit/s: bursts take their rate for a part of the time.
@@ -133,6 +143,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::spec::SharedLink;
 
     #[test]
     fn every_path_is_probed_alone_and_beside_others() {
@@ -168,6 +179,19 @@ mod tests {
     }
 
     #[test]
+    fn others_on_a_shared_link_take_from_what_is_available_over_the_path() {
+        let cross = "4mbit".parse::<crate::spec::CrossSpec>().unwrap().0;
+        let line = PathSpec { cross_b_to_a: Some(cross), ..path(10, 20) };
+        let links = vec![SharedLink { name: "line".to_owned(), spec: line }];
+        let over = PathSpec { links, ..path(50, 40) };
+        let way = json!({ "capacity": { "middle_bps": 1e7 }, "available": { "middle_bps": 5e6 } });
+        let report = json!({ "round_trip": { "least_s": 0.06 }, "here": way, "there": way });
+        let free = found(&over, &report).unwrap().into_iter().filter_map(|one| Some(one.available?.1));
+        let mbit = free.map(|rate| (rate * 1_394.0 / 1_380.0 / 1e6).round());
+        assert_eq!(mbit.collect::<Vec<_>>(), [6.0, 10.0]);
+    }
+
+    #[test]
     fn bursts_leave_what_they_do_not_take_on_the_mean() {
         let cross = |text: &str| text.parse::<crate::spec::CrossSpec>().unwrap().0;
         let rates = ["10mbit", "40mbit:100ms,300ms", "40mbit:100ms,300ms,8"].map(cross).map(mean_rate);
@@ -177,8 +201,9 @@ mod tests {
     #[test]
     fn both_ends_of_a_probe_name_one_port() {
         let flow = Flow::default();
-        let client = client("bufwise", 1, "fd00:b:0:0::2", &flow);
-        assert_eq!(client, "timeout 32 bufwise probe [fd00:b:0:0::2]:5202 --json flow1.json");
+        let client = |seconds| client("bufwise", 1, "fd00:b:0:0::2", &flow, seconds);
+        assert_eq!(client(SECONDS), "timeout 32 bufwise probe [fd00:b:0:0::2]:5202 --json flow1.json");
+        assert!(client(60).starts_with("timeout 80 "), "its own time counts");
         assert_eq!(server("bufwise", 1, "198.18.0.2"), "bufwise probe --serve 198.18.0.2:5202");
     }
 }

@@ -54,7 +54,7 @@ pub enum Quantity {
     CallbackS,
     /// Calls of the program in the kernel.
     Callbacks,
-    /// Share of the connections through which data arrived.
+    /// Share of iperf3's connections through which data arrived.
     Served,
     /// Number of connections if all together had the link's full rate within the case's memory, else 0.
     CarriedWithin,
@@ -94,9 +94,9 @@ pub enum Quantity {
     BdpRangeBits,
     /// Processor time of the sending iperf3, and of the kernel on its behalf, per 10^9 bytes of payload, s.
     SenderCpuPerGigabyteS,
-    /// Payload that arrived, all flows together, as a share of what the idle path carries in that time.
+    /// Payload that arrived of all flows on the first path together, as a share of what that path carries in the time when idle.
     GoodputShare,
-    /// Mean of the sender's smoothed round-trip time minus that of the idle path at the same moment, s.
+    /// Mean of the sender's smoothed round-trip time minus that of its idle path at the same moment, s.
     AddedRttS,
     /// Available bandwidth that probes measured, divided by what other traffic leaves: the smaller of both directions.
     AvailableLeast,
@@ -192,9 +192,17 @@ impl Quantity {
     pub fn show(self, value: f64) -> String {
         let Shown { scale, decimals, unit, .. } = self.shown();
         let value = value * scale;
-        // Rates below 1 Mbit/s need more decimals.
-        let decimals = if unit == "Mbit/s" && value < 1.0 { 4 } else { decimals };
-        format!("{value:.decimals$}")
+        // Rates below 1 Mbit/s need more decimals, and so do whole numbers that are none: the median of 0 and 1 drops, 99.8% of the
+        // connections.
+        let is_between = decimals == 0 && unit != "ns" && (value - value.round()).abs() > 1e-6;
+        let decimals =
+            if unit == "Mbit/s" && value < 1.0 { 4 } else { decimals.max(usize::from(is_between)) };
+        let text = format!("{value:.decimals$}");
+        // An added RTT of next to nothing may be below zero.
+        match text.strip_prefix('-') {
+            Some(zero) if zero.bytes().all(|byte| matches!(byte, b'0' | b'.')) => zero.to_owned(),
+            _ => text,
+        }
     }
 }
 
@@ -204,6 +212,30 @@ impl fmt::Display for Quantity {
         match self.shown() {
             Shown { name, unit: "", .. } => f.pad(name),
             Shown { name, unit, .. } => f.pad(&format!("{name}, {unit}")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_is_shown_whole_only_if_it_is() {
+        for (quantity, value, wanted) in [
+            (Quantity::Drops, 0.5, "0.5"),
+            (Quantity::Drops, 2.5, "2.5"),
+            (Quantity::Drops, 43.0, "43"),
+            (Quantity::Served, 499.0 / 500.0, "99.8"),
+            (Quantity::Served, 0.97, "97"),
+            (Quantity::Served, 1.0, "100"),
+            (Quantity::CallbackS, 312.4e-9, "312"),
+            (Quantity::AddedRttS, -0.04e-3, "0.0"),
+            (Quantity::AddedRttS, -0.06e-3, "-0.1"),
+            (Quantity::GoodputBps, 95_640_000.0, "95.6"),
+            (Quantity::GoodputBps, 56_000.0, "0.0560"),
+        ] {
+            assert_eq!(quantity.show(value), wanted, "{quantity}");
         }
     }
 }

@@ -127,7 +127,7 @@ impl<'a> Reading<'a> {
             Quantity::LateDrops => self.drops_after(DROPS_LATE),
             Quantity::GoodputShare => self.goodput_share(),
             Quantity::RttMeanS => self.rtt_mean(),
-            Quantity::AddedRttS => idle::added_rtt(self.case, self.data_at(), &self.data),
+            Quantity::AddedRttS => idle::added_rtt(self.case, |path| self.data_at(path), &self.data),
             Quantity::Drops => Some(self.drops()),
             Quantity::ReceiveWindowLimited => self.receive_window_limited(),
             Quantity::Retransmits => self.retransmits(),
@@ -143,7 +143,7 @@ impl<'a> Reading<'a> {
             Quantity::ResponseP99S => self.response_quantile(0.99),
             Quantity::CallbackS => Some(self.cost?.seconds / self.cost?.calls),
             Quantity::Callbacks => Some(self.cost?.calls),
-            Quantity::Served => Some(self.served()),
+            Quantity::Served => self.served(),
             Quantity::BufferWindowsP5 => windows::of_buffer(&self.data, 0.05),
             Quantity::BufferWindowsP95 => windows::of_buffer(&self.data, 0.95),
             Quantity::FlightMeanBytes => windows::mean_flight(&self.data),
@@ -157,7 +157,7 @@ impl<'a> Reading<'a> {
             | Quantity::AvailableMost
             | Quantity::BdpRangeBits => self.probed(quantity),
             Quantity::SenderCpuPerGigabyteS => {
-                cost::sender_cpu_per_gigabyte(self.way, self.reports.iter().map(|report| report.end.as_ref()))
+                cost::sender_cpu_per_gigabyte(self.way, self.loads().map(|report| report.end.as_ref()))
             }
             Quantity::CarriedWithin => {
                 self.case.carried(self.way, self.value(Quantity::GoodputBps), self.held_peak())
@@ -169,11 +169,7 @@ impl<'a> Reading<'a> {
     /// together add up. Where some run alone for a while, they do not: there the payload counts over the time from the first
     /// start to the last end.
     fn goodput(&self, reports: &[Report<'_>], of: impl Fn(&Flow) -> bool) -> Option<f64> {
-        // A user's requests beside the flows do not count as load.
-        let carries = |flow: &Flow| {
-            !matches!(flow.amount, Amount::Requests(..) | Amount::Documents(..) | Amount::Probe(..))
-        };
-        let reports = reports.iter().filter(|report| carries(report.flow) && of(report.flow));
+        let reports = reports.iter().filter(|report| report.flow.amount.is_load() && of(report.flow));
         let reports: Vec<&Report<'_>> = reports.collect();
         let first = reports.first()?.flow;
         let with_first = |flow: &Flow| {
@@ -235,28 +231,33 @@ impl<'a> Reading<'a> {
     /// Returns the drops from `from` seconds after the start of the data on, over all links. Data that never start on a
     /// link are not dropped there; `None`: they start on none.
     fn drops_after(&self, from: f64) -> Option<f64> {
-        let of_link = |path: &PathReport| {
+        let of_link = |(link, path): (usize, &PathReport)| {
             let way = |sample: &LinkSample| match self.way {
                 Way::Upload => (sample.a_to_b.delivered_bytes, sample.a_to_b.drops_queue_packets),
                 Way::Download => (sample.b_to_a.delivered_bytes, sample.b_to_a.drops_queue_packets),
             };
             let seconds = |sample: &LinkSample| sample.at.0 as f64 / 1e9;
             let began = path.link.timeline.iter().find(|sample| way(sample).0 >= PRELUDE)?;
-            let settled = seconds(began) + self.head_start() + from;
+            let settled = seconds(began) + self.head_start(link) + from;
             let before = path.link.timeline.iter().rfind(|sample| seconds(sample) < settled)?;
             Some(way(&path.link.last).1 - way(before).1)
         };
-        let drops = self.seen.paths.iter().filter_map(of_link).reduce(|sum, drops| sum + drops)?;
+        let drops = self.seen.paths.iter().enumerate().filter_map(of_link);
+        let drops = drops.reduce(|sum, drops| sum + drops)?;
         Some(drops as f64)
     }
 
-    /// Returns the seconds by which background flows start before the first measured flow.
-    fn head_start(&self) -> f64 {
-        let first = |cross| {
-            let flows = self.case.flows.iter().filter(move |flow| cross || !flow.cross);
-            flows.map(|flow| flow.delay.0).min().unwrap_or_default()
+    /// Returns the seconds by which background flows start on a link before the first measured flow does, there or, if none passes
+    /// the link, anywhere.
+    fn head_start(&self, link: usize) -> f64 {
+        let first = |of: &dyn Fn(&Flow) -> bool| {
+            let starts = self.case.flows.iter().filter(|flow| of(flow)).map(|flow| flow.delay.0);
+            starts.min()
         };
-        (first(false) - first(true)) as f64 / 1e9
+        let passes = |flow: &Flow| self.case.passes(flow, link);
+        let measured = first(&|flow| !flow.cross && passes(flow)).or(first(&|flow| !flow.cross));
+        let any = first(&passes).or(measured);
+        measured.unwrap_or_default().saturating_sub(any.unwrap_or_default()) as f64 / 1e9
     }
 
     fn rtt_mean(&self) -> Option<f64> {
@@ -264,21 +265,22 @@ impl<'a> Reading<'a> {
     }
 
     fn goodput_share(&self) -> Option<f64> {
-        let seconds = self.reports.iter().filter_map(|report| number(report, "/sum_received/seconds"));
-        let data = self.data_at();
+        let on_first = self.reports.iter().filter(|report| report.flow.path == 0);
+        let seconds = on_first.filter_map(|report| number(report, "/sum_received/seconds"));
+        let data = self.data_at(0);
         // The path's time counts from its making, or from the first data on.
         let begin = if self.case.paths.first()?.trace_begins_with_data {
-            data + self.head_start()
+            data + self.head_start(0)
         } else {
             self.data.first().map_or(0.0, |sample| sample.t)
         };
         let ideal = idle::goodput(self.case, self.way, data, begin, seconds.reduce(f64::max)?)?;
-        Some(self.value(Quantity::GoodputBps)? / ideal)
+        Some(self.value(Quantity::GoodputPath1Bps)? / ideal)
     }
 
-    /// Returns when the first data came to the first path, in seconds of the run.
-    fn data_at(&self) -> f64 {
-        let data_at = self.seen.paths.first().and_then(|path| path.link.data_at);
+    /// Returns when the first data came to the path with this index, in seconds of the run.
+    fn data_at(&self, path: usize) -> f64 {
+        let data_at = self.seen.paths.get(path).and_then(|path| path.link.data_at);
         data_at.map_or(0.0, |data_at| data_at.0 as f64 / 1e9)
     }
 
@@ -309,9 +311,14 @@ impl<'a> Reading<'a> {
         (!counts.is_empty()).then(|| counts.values().copied().map(f64::from).sum())
     }
 
+    /// Returns the reports of the measured flows that load their paths.
+    fn loads(&self) -> impl Iterator<Item = &Report<'a>> {
+        self.reports.iter().filter(|report| report.flow.amount.is_load())
+    }
+
     fn retransmit_share(&self) -> Option<f64> {
-        let bytes: Option<f64> =
-            self.reports.iter().map(|report| number(report, "/sum_received/bytes")).sum();
+        let bytes: Option<f64> = self.loads().map(|report| number(report, "/sum_received/bytes")).sum();
+        let bytes = bytes.filter(|bytes| *bytes > 0.0);
         let mtu = self.case.paths.first()?.mtu;
         /// IPv4 header, TCP header, timestamps option.
         const HEADERS: f64 = 52.0;
@@ -321,7 +328,7 @@ impl<'a> Reading<'a> {
     /// Returns each connection's rate, as the side `end` of iperf3 counted it.
     fn streams(&self, end: &str) -> Option<Vec<f64>> {
         let mut rates = Vec::new();
-        for report in &self.reports {
+        for report in self.loads() {
             let streams = report.end.as_ref()?.get("streams")?.as_array()?;
             rates.extend(
                 streams.iter().filter_map(|stream| stream.get(end)?.get("bits_per_second")?.as_f64()),
@@ -354,14 +361,18 @@ impl<'a> Reading<'a> {
         quantile(all.flatten().filter_map(Value::as_f64).collect(), share)
     }
 
-    fn served(&self) -> f64 {
-        let wanted: f64 = self.reports.iter().map(|report| f64::from(report.flow.connections)).sum();
+    /// Returns the share of iperf3's connections through which data arrived; other programs do not report on each connection.
+    fn served(&self) -> Option<f64> {
+        let is_bulk =
+            |report: &&Report<'_>| matches!(report.flow.amount, Amount::Seconds(..) | Amount::Bytes(..));
+        let bulk: Vec<&Report<'_>> = self.reports.iter().filter(is_bulk).collect();
+        let wanted: f64 = bulk.iter().map(|report| f64::from(report.flow.connections)).sum();
         let moved = |stream: &&Value| {
             stream.pointer("/receiver/bytes").and_then(Value::as_f64).is_some_and(|bytes| bytes > 0.0)
         };
-        let ended = self.reports.iter().filter_map(|report| report.end.as_ref()?.get("streams")?.as_array());
+        let ended = bulk.iter().filter_map(|report| report.end.as_ref()?.get("streams")?.as_array());
         let ended: usize = ended.map(|streams| streams.iter().filter(moved).count()).sum();
-        ended as f64 / wanted.max(1.0)
+        (wanted > 0.0).then(|| ended as f64 / wanted)
     }
 
     /// Returns the ramp-up on the slowest link of the first path, by the link's own clock.

@@ -263,6 +263,7 @@ impl Comparison {
     #[must_use]
     pub fn reason(&self) -> &str {
         match self.verdict {
+            None if self.measured.is_some() => "no valid run of the other method",
             None => "no valid run",
             Some(Agreement::Reproduced) => "",
             Some(_) => &self.reported.reason,
@@ -375,6 +376,7 @@ mod tests {
         let times = || Claim::Times(2.0, "other".to_owned());
         let without = of(times(), vec![method("own", true, 2.0), method("other", false, 1.0)]);
         assert_eq!((without.measured, without.verdict), (Some(2.0), None));
+        assert!(without.to_string().ends_with(" (no valid run of the other method)"), "{without}");
         assert_eq!(of(times(), vec![method("own", true, 2.0)]).verdict, None, "left out");
     }
 

@@ -7,6 +7,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::cell::Cell;
+use super::earlier::Reaches;
 use super::model::{Case, Comparison, Experiment, Method, Quantity, WEB_SERVER, Way};
 use super::over_time::OverTime;
 use super::ran::Ran;
@@ -27,7 +28,7 @@ pub struct ExperimentResult {
     pub scale: String,
     /// Release of the kernel it ran on.
     pub kernel: String,
-    /// When and where it ran: for a survey the last call, for joined parts each of them.
+    /// When and where it ran: of calls that continued one another the last one, of joined parts each.
     #[serde(default)]
     pub ran: Vec<Ran>,
     /// Whether it was the short form.
@@ -55,6 +56,9 @@ pub struct ExperimentResult {
     /// Number of cases of all parts together; `None`: it is no part.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cases_in_all: Option<usize>,
+    /// In a part: the targets over all cases, which are judged when the parts are joined.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reaches: Vec<Reaches>,
     /// The file that describes the experiment, as the call named it; `None`: it is one of the catalogue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
@@ -375,22 +379,36 @@ impl MethodResult {
         self.runs.iter().enumerate().find_map(|(number, run)| Some((number, run.over_time.as_ref()?)))
     }
 
-    /// Drops the runs over time except the one nearest to the median of `quantity`, preferring valid runs.
-    pub(super) fn keep_one_over_time(&mut self, quantity: Option<Quantity>) {
+    /// Drops the runs over time except at most `most`: those nearest to the median of `quantity`.
+    pub(super) fn keep_over_time(&mut self, quantity: Option<Quantity>, most: usize) {
+        let mut kept = self.nearest(quantity);
+        kept.truncate(most);
+        for (number, run) in self.runs.iter_mut().enumerate() {
+            run.over_time = run.over_time.take().filter(|_| kept.contains(&number));
+        }
+    }
+
+    /// Returns the run over time that is nearest to the median of `quantity`, with its index from 0.
+    pub(super) fn nearest_over_time(&self, quantity: Option<Quantity>) -> Option<(usize, &OverTime)> {
+        let number = *self.nearest(quantity).first()?;
+        Some((number, self.runs.get(number)?.over_time.as_ref()?))
+    }
+
+    /// Returns the indices of the runs over time, the nearest to the median of `quantity` first; if any run is valid, only those of
+    /// valid runs.
+    fn nearest(&self, quantity: Option<Quantity>) -> Vec<usize> {
         let value = |run: &RunResult| quantity.and_then(|quantity| run.values.get(&quantity).copied());
         let any_valid = self.valid_runs() > 0;
         let counts = |run: &RunResult| run.valid || !any_valid;
         let middle = median(self.runs.iter().filter(|run| counts(run)).filter_map(value).collect());
-        let distance = |run: &RunResult| match (value(run), middle) {
+        let distance = |number: &usize| match (value(&self.runs[*number]), middle) {
             (Some(value), Some(middle)) => (value - middle).abs(),
             _ => f64::INFINITY,
         };
         let runs = self.runs.iter().enumerate().filter(|(_, run)| counts(run) && run.over_time.is_some());
-        let nearest = runs.min_by(|one, other| distance(one.1).total_cmp(&distance(other.1)));
-        let nearest = nearest.map(|(number, _)| number);
-        for (number, run) in self.runs.iter_mut().enumerate() {
-            run.over_time = run.over_time.take().filter(|_| Some(number) == nearest);
-        }
+        let mut nearest: Vec<usize> = runs.map(|(number, _)| number).collect();
+        nearest.sort_by(|one, other| distance(one).total_cmp(&distance(other)));
+        nearest
     }
 
     /// Returns the problems of the runs, each once.
@@ -473,7 +491,7 @@ mod tests {
         let seen = |valid, goodput| RunResult { over_time: Some(OverTime::default()), ..run(valid, goodput) };
         let kept = |runs: Vec<RunResult>| {
             let mut method = MethodResult { runs, ..MethodResult::default() };
-            method.keep_one_over_time(Some(Quantity::GoodputBps));
+            method.keep_over_time(Some(Quantity::GoodputBps), 1);
             assert!(method.runs.iter().filter(|run| run.over_time.is_some()).count() <= 1);
             method.over_time().map(|(number, _)| number)
         };

@@ -178,10 +178,7 @@ impl Run<'_> {
         };
         for (path, Hosts { a, b, .. }) in paths.iter().enumerate() {
             if let Some(segments) = self.method.initial_window {
-                b.ip(&format!(
-                    "route change 198.18.{path}.0/24 dev bw{path} proto kernel scope link src 198.18.{path}.2 \
-                     initcwnd {segments}\n"
-                ))?;
+                b.ip(&initial_window(path, segments, self.case.setup.ipv6))?;
             }
             for (key, value) in on_a {
                 a.sysctl(key, value)?;
@@ -196,6 +193,18 @@ impl Run<'_> {
     fn failed(&self, source: PathError) -> ExperimentError {
         ExperimentError::Run { id: self.experiment.id, method: self.method.name, source }
     }
+}
+
+/// Returns the command of ip(8) that sets the initial congestion window of the host B at the end of a path, by the protocol of the
+/// flows.
+fn initial_window(path: usize, segments: u32, ipv6: bool) -> String {
+    let route = if ipv6 {
+        // The kernel's own route to a prefix has this metric (`IP6_RT_PRIO_ADDRCONF`).
+        format!("fd00:b:0:{path}::/64 dev bw{path} proto kernel metric 256")
+    } else {
+        format!("198.18.{path}.0/24 dev bw{path} proto kernel scope link src 198.18.{path}.2")
+    };
+    format!("route change {route} initcwnd {segments}\n")
 }
 
 /// Returns which limit of this machine is too small for the socket buffers that flows of `case` set; `None`: none is. The
@@ -219,14 +228,19 @@ fn with_last_words(what: &str, seen: &Observed, directory: &Path) -> String {
     format!("{what} (status {}){last}", seen.outcome.status)
 }
 
-/// Remembers a signal that arrived while no program ran.
-pub(crate) struct StopSignal {
+/// Remembers a signal that asks to stop and arrived while no program ran. Each run catches signals as well, and leaves them without
+/// effect, so a caller of several runs needs one of these for the time between them.
+pub struct StopSignal {
     caught: Arc<AtomicUsize>,
     registered: Vec<signal_hook::SigId>,
 }
 
 impl StopSignal {
-    pub(crate) fn watch() -> io::Result<Self> {
+    /// Catches the signals that ask to stop, for as long as the value lives.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn watch() -> io::Result<Self> {
         let mut stop = Self { caught: Arc::default(), registered: Vec::new() };
         for signal in stopping_signals() {
             let number = usize::try_from(signal).unwrap_or_default();
@@ -239,8 +253,11 @@ impl StopSignal {
         Ok(stop)
     }
 
-    /// Returns an error if a signal has asked to stop.
-    pub(crate) fn continues(&self) -> Result<(), PathError> {
+    /// Checks that no signal has asked to stop.
+    ///
+    /// # Errors
+    /// [`CommandError::Interrupted`] with the signal.
+    pub fn continues(&self) -> Result<(), PathError> {
         match i32::try_from(self.caught.load(Ordering::Relaxed)) {
             Ok(0) | Err(_) => Ok(()),
             Ok(signal) => Err(CommandError::Interrupted(signal).into()),
@@ -268,6 +285,14 @@ mod tests {
         let status = |signal| of(signal).continues().and(ended()).unwrap_err().exit_status();
         assert!(of(0).continues().is_ok());
         assert_eq!((status(0), status(2), status(15)), (1, 130, 143));
+    }
+
+    #[test]
+    fn an_initial_window_is_that_of_the_routes_of_the_flows() {
+        let v4 = "route change 198.18.3.0/24 dev bw3 proto kernel scope link src 198.18.3.2 initcwnd 2\n";
+        assert_eq!(initial_window(3, 2, false), v4);
+        let v6 = "route change fd00:b:0:3::/64 dev bw3 proto kernel metric 256 initcwnd 2\n";
+        assert_eq!(initial_window(3, 2, true), v6);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use bufwise_units::Nanos;
 
-use super::ends::{flow_report, port};
+use super::ends::{flow_report, own_end, port};
 use super::ftp;
 use super::model::{Amount, Case, Experiment, Flow, Method, WEB_SERVER, Way};
 use super::probe_grid;
@@ -182,7 +182,7 @@ impl Ends<'_> {
             }
             Amount::File(..) => ftp::client(bufwise, method.ftp, number, flow),
             Amount::Program(own, ..) => program::client(own, number, &host, flow, seconds + PATIENCE),
-            Amount::Probe(..) => probe_grid::client(bufwise, number, &host, flow),
+            Amount::Probe(..) => probe_grid::client(bufwise, number, &host, flow, seconds),
             Amount::Seconds(..) | Amount::Bytes(..) => iperf3(self.way, number, &host, flow, amount, quick),
         }
     }
@@ -192,7 +192,7 @@ impl Ends<'_> {
         let amount = method.amount_of(flow);
         match amount {
             Amount::Documents(..) | Amount::Requests(..) if flow.web => {
-                web_server(&document_sizes(flow, amount), port(number))
+                web_server(&document_sizes(flow, amount), number)
             }
             Amount::Documents(..) | Amount::Requests(..) => {
                 let sizes = document_sizes(flow, amount);
@@ -203,7 +203,7 @@ impl Ends<'_> {
                 ftp::server(bufwise, method.ftp, number, flow, (bytes, case.paths.len()))
             }
             Amount::Program(own, ..) => program::server(own, number),
-            Amount::Probe(..) => probe_grid::server(bufwise, number, &host(case, flow)),
+            Amount::Probe(..) => probe_grid::server(bufwise, number, &listens_at(case, flow)),
             Amount::Seconds(..) | Amount::Bytes(..) => format!("iperf3 -s -1 -p {}", port(number)),
         }
     }
@@ -223,6 +223,16 @@ fn host(case: &Case, flow: &Flow) -> String {
     if case.setup.ipv6 { format!("fd00:b:0:{path}::2") } else { format!("198.18.{path}.2") }
 }
 
+/// Returns the address at which the flow's server listens. Where there are several paths, the servers of all flows run on every host
+/// B, and only one of these has the flow's address.
+fn listens_at(case: &Case, flow: &Flow) -> String {
+    match (case.paths.len(), case.setup.ipv6) {
+        (0 | 1, _) => host(case, flow),
+        (_, true) => "::".to_owned(),
+        (_, false) => "0.0.0.0".to_owned(),
+    }
+}
+
 /// Returns a command that waits until the flow's start.
 pub(super) fn wait(flow: &Flow) -> String {
     if flow.delay > Nanos(0) { format!("sleep {}; ", flow.delay.0 as f64 / 1e9) } else { String::new() }
@@ -238,14 +248,14 @@ fn document_sizes(flow: &Flow, amount: Amount) -> String {
     }
 }
 
-/// Returns the web server, with a file of each size that is named by it. The files take no space on the disk.
-fn web_server(sizes: &str, port: u16) -> String {
-    let files = sizes.replace(',', " ");
+/// Returns the web server of a flow, with a file of each size that is named by it. The files take no space on the disk.
+fn web_server(sizes: &str, number: usize) -> String {
+    let (files, port, own) = (sizes.replace(',', " "), port(number), own_end(number));
     format!(
         "mkdir -p web && for size in {files}; do truncate -s $size web/$size; done && printf \"%s\\n\" \"user root;\" \
-         \"daemon off;\" \"pid $PWD/web.pid;\" \"error_log stderr;\" \"events {{}}\" \
-         \"http {{ access_log off; server {{ listen {port}; root $PWD/web; }} }}\" >web.conf && \
-         exec {WEB_SERVER} -e stderr -c $PWD/web.conf"
+         \"daemon off;\" \"pid $PWD/web{own}.pid;\" \"error_log stderr;\" \"events {{}}\" \
+         \"http {{ access_log off; server {{ listen {port}; root $PWD/web; }} }}\" >web{own}.conf && \
+         exec {WEB_SERVER} -e stderr -c $PWD/web{own}.conf"
     )
 }
 
@@ -350,6 +360,9 @@ mod tests {
         assert!(web.ends_with("exec nginx -e stderr -c $PWD/web.conf'"), "{web}");
         assert!(client.starts_with("bufwise lab document --request-for 10 --web 1024,1024,"), "{client}");
         assert!(client.ends_with(",49152 --host 198.18.0.2 --port 5201 >flow0.json"), "{client}");
+        let second = web_server("1024", 1);
+        assert!(second.contains("listen 5202;") && second.contains("pid $PWD/web1.pid;"), "{second}");
+        assert!(second.ends_with(">web1.conf && exec nginx -e stderr -c $PWD/web1.conf"), "{second}");
     }
 
     #[test]
@@ -455,6 +468,19 @@ mod tests {
         let (cross, own) = there.client.split_once("bufwise run").unwrap();
         assert!(cross.contains("-c 198.18.1.2 -p 5203") && own.contains("--json run-1.json"), "{there:?}");
         assert!(own.contains("-c 198.18.2.2 -p 5201"), "{there:?}");
+    }
+
+    #[test]
+    fn a_server_of_probes_can_listen_on_the_host_of_every_path() {
+        let catalogue = super::super::catalogue();
+        let experiment = catalogue.iter().find(|experiment| experiment.id == "probe-grid").unwrap();
+        let mut case = experiment.cases[0].clone();
+        let server = |case: &Case| Commands::shown(experiment, case, &Method::default(), false).server;
+        assert_eq!(server(&case), "bufwise probe --serve 198.18.0.2:5201");
+        case.paths.push(path(10, 20));
+        assert_eq!(server(&case), "bufwise probe --serve 0.0.0.0:5201");
+        case.setup.ipv6 = true;
+        assert_eq!(server(&case), "bufwise probe --serve [::]:5201");
     }
 
     #[test]

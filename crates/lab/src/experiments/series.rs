@@ -7,6 +7,9 @@ use super::runner::{ExperimentError, Options};
 
 /// Most attempts at a run that is invalid.
 const ATTEMPTS: u32 = 3;
+/// Most runs of a method that are kept over time until its case ends, 64 KB each. One of them is shown: the nearest to the median of
+/// all, which is known only then.
+const KEPT_OVER_TIME: usize = 16;
 
 /// Makes every run of `experiment` that is not kept yet, by calling `once`; its last argument counts the attempts. Only a survey,
 /// or a call that resumes, goes on from kept runs.
@@ -22,6 +25,8 @@ pub(super) fn measure(
 ) -> Result<ExperimentResult, ExperimentError> {
     let kept = options.out.as_ref().map(|out| Kept::in_directory(out, experiment, options.quick));
     let mut result = ExperimentResult::new(experiment, options.quick, options.repeat, Some(available));
+    let is_part = experiment.cases.iter().any(|case| case.setup.alike.is_some());
+    let _alone = kept.as_ref().map(|kept| kept.lock(is_part)).transpose()?;
     if let Some(kept) = kept.as_ref().filter(|_| !experiment.survey && !options.resume) {
         kept.forget(&result.cases)?;
     }
@@ -47,12 +52,13 @@ pub(super) fn measure(
                 let (id, case_name, name) = (experiment.id, &case.name, method.name);
                 progress(&format!("{id}: {case_name}, {name}, {round} of {repeat}"));
                 of_method.runs.push(until_valid(|attempts| once(case, &method, attempts))?);
-                of_method.keep_one_over_time(first);
+                of_method.keep_over_time(first, KEPT_OVER_TIME);
                 if let Some(kept) = &kept {
                     kept.keep(of_case)?;
                 }
             }
         }
+        of_case.methods.iter_mut().for_each(|method| method.keep_over_time(first, 1));
     }
     result.conclude(experiment);
     Ok(result)
@@ -140,7 +146,7 @@ mod tests {
         let out = tempfile::tempdir().unwrap();
         let whole = runs(&survey, tempfile::tempdir().unwrap().path(), usize::MAX).0;
         assert_eq!(whole.len(), 2 * 2 * 3);
-        assert!(unfinished(&survey, out.path()).unwrap().is_none());
+        assert!(unfinished(&survey, out.path(), &[]).unwrap().is_none());
         let mut made = Vec::new();
         for stop in [4, 5, usize::MAX] {
             let (some, done) = runs(&survey, out.path(), stop);
@@ -179,11 +185,29 @@ mod tests {
     }
 
     #[test]
+    fn the_run_over_time_is_the_nearest_to_the_median_of_all_runs() {
+        let mut experiment = Experiment { survey: false, ..survey() };
+        experiment.cases.truncate(1);
+        experiment.cases[0].setup.methods = vec!["cubic"];
+        // After two runs the median is as near to the first as to the second.
+        let mut rates = [1.0, 5.0, 6.0].into_iter();
+        let once = |_: &Case, _: &Method, attempts| {
+            let values = BTreeMap::from([(experiment.quantities[0], rates.next().unwrap())]);
+            Ok(RunResult { values, over_time: Some(OverTime::default()), ..one(true, attempts) })
+        };
+        let options = Options { repeat: Some(3), ..options(None) };
+        let result = measure(&experiment, &options, &names(&["cubic"]), once, |_| {}).unwrap();
+        let method = &result.cases[0].methods[0];
+        assert_eq!(method.over_time().map(|(number, _)| number), Some(1));
+        assert_eq!(method.runs.iter().filter(|run| run.over_time.is_some()).count(), 1);
+    }
+
+    #[test]
     fn a_stopped_survey_has_a_result_of_what_is_finished() {
         let survey = survey();
         let out = tempfile::tempdir().unwrap();
         runs(&survey, out.path(), 6);
-        let result = unfinished(&survey, out.path()).unwrap().unwrap();
+        let result = unfinished(&survey, out.path(), &[]).unwrap().unwrap();
         assert_eq!(result.cases.len(), 1);
         assert_eq!(result.cases[0].median("cubic", Quantity::GoodputBps), Some(1e6));
         assert!(!result.targets.is_empty());

@@ -108,7 +108,8 @@ pub fn file_name(id: &str, shard: Option<Shard>) -> String {
 }
 
 /// Joins results of the same experiment that have no case in common: parts of it, or the results of different machines
-/// of an unfinished survey. Other results stay unchanged. A joined result has the position of its first part.
+/// of an unfinished survey. Other results stay unchanged: two files may have the same name. A joined result has the position of its
+/// first part.
 #[must_use]
 pub fn join(mut results: Vec<ExperimentResult>, known: &[Experiment]) -> Vec<ExperimentResult> {
     results.sort_by_key(|result| result.shard);
@@ -119,6 +120,7 @@ pub fn join(mut results: Vec<ExperimentResult>, known: &[Experiment]) -> Vec<Exp
                 let names: BTreeSet<&str> = one.cases.iter().map(|case| case.name.as_str()).collect();
                 one.id == result.id
                     && one.quick == result.quick
+                    && (one.survey || one.shard.is_some() && result.shard.is_some())
                     && result.cases.iter().all(|case| !names.contains(case.name.as_str()))
             })
         };
@@ -137,6 +139,7 @@ pub fn join(mut results: Vec<ExperimentResult>, known: &[Experiment]) -> Vec<Exp
 /// Joins parts into one result; `None` if there are none.
 fn whole(parts: Vec<ExperimentResult>, experiment: Option<&Experiment>) -> Option<ExperimentResult> {
     let missing = missing(&parts, experiment);
+    let are_all = missing.is_empty();
     let are_several = parts.len() > 1;
     let kernels: BTreeSet<&str> = parts.iter().flat_map(|part| part.kernel.split(", ")).collect();
     let kernel = kernels.into_iter().collect::<Vec<_>>().join(", ");
@@ -155,17 +158,21 @@ fn whole(parts: Vec<ExperimentResult>, experiment: Option<&Experiment>) -> Optio
     }
     joined.cases = in_turn(columns);
     joined.left_out.extend(missing);
-    if !are_several {
-        return Some(joined);
+    let over_all = std::mem::take(&mut joined.reaches);
+    if are_several {
+        joined.shard = None;
+        joined.cases_in_all = None;
+        let place = |case: &CaseResult| experiment?.cases.iter().position(|one| one.name == case.name);
+        // A file may have the name of an experiment of the catalogue but other cases or targets; then the verdicts of its parts stay.
+        let is_known = joined.file.is_none() && joined.cases.iter().all(|case| place(case).is_some());
+        if let Some(experiment) = experiment.filter(|_| is_known) {
+            joined.cases.sort_by_key(place);
+            joined.conclude(experiment);
+            return Some(joined);
+        }
     }
-    joined.shard = None;
-    joined.cases_in_all = None;
-    let place = |case: &CaseResult| experiment?.cases.iter().position(|one| one.name == case.name);
-    // A file may have the name of an experiment of the catalogue but other cases; then the verdicts of its parts stay.
-    if let Some(experiment) = experiment.filter(|_| joined.cases.iter().all(|case| place(case).is_some())) {
-        joined.cases.sort_by_key(place);
-        joined.conclude(experiment);
-    }
+    let over_all: Vec<_> = over_all.iter().map(|one| one.judged_when_joined(&joined, are_all)).collect();
+    joined.targets.extend(over_all);
     Some(joined)
 }
 
@@ -215,9 +222,10 @@ fn without_run(parts: &[ExperimentResult], experiment: Option<&Experiment>) -> V
 #[cfg(test)]
 pub(super) mod tests {
     use super::super::catalogue;
+    use super::super::earlier::Reaches;
     use super::super::kept::Kept;
     use super::super::model::Quantity;
-    use super::super::result::RunResult;
+    use super::super::result::{RunResult, Verdict};
     use super::*;
 
     pub(in super::super) fn experiment() -> Experiment {
@@ -384,8 +392,45 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn a_file_with_the_name_of_an_experiment_keeps_its_own_verdicts() {
+        let mut own = experiment();
+        own.targets.clear();
+        let part = |text: &str| {
+            let shard: Shard = text.parse().unwrap();
+            let part = result(&shard.of(own.clone(), false), Some(shard));
+            ExperimentResult { file: Some("mine.toml".to_owned()), ..part }
+        };
+        let joined = join(vec![part("1/2"), part("2/2")], &[experiment()]).remove(0);
+        assert!(joined.targets.is_empty() && names(&joined) == names(&result(&own, None)), "{joined}");
+    }
+
+    #[test]
+    fn who_is_earlier_in_a_users_file_is_judged_once_all_parts_are_there() {
+        let mine = Experiment { id: "mine", ..experiment() };
+        let part = |number: u32| {
+            let shard: Shard = format!("{number}/3").parse().unwrap();
+            let part = result(&shard.of(mine.clone(), false), Some(shard));
+            let cases_in_all = Some(mine.cases.len());
+            ExperimentResult { cases_in_all, reaches: Reaches::all_of(&mine), ..part }
+        };
+        let joined = |parts: &[u32]| join(parts.iter().map(|number| part(*number)).collect(), &[]).remove(0);
+        assert_eq!(joined(&[1, 2, 3]).targets, result(&mine, None).targets);
+        for some in [&[1, 3][..], &[2]] {
+            let targets = joined(some).targets;
+            assert_eq!(targets.iter().map(Verdict::word).collect::<Vec<_>>(), ["not measured"; 2]);
+        }
+    }
+
+    #[test]
     fn results_of_the_same_cases_stay_apart() {
         let twice = vec![result(&experiment(), None), result(&experiment(), None)];
         assert_eq!(join(twice, &[experiment()]).len(), 2);
+    }
+
+    #[test]
+    fn two_files_of_one_name_stay_apart() {
+        let mut other = result(&experiment(), None);
+        other.cases.iter_mut().for_each(|case| case.name.push_str(", otherwise"));
+        assert_eq!(join(vec![result(&experiment(), None), other], &[]).len(), 2);
     }
 }

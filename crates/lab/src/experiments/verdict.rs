@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::earlier::Reaches;
 use super::model::{Bound, Case, Experiment, Quantity, Target, Way};
 use super::result::{CaseResult, Verdict};
 
@@ -25,9 +26,9 @@ struct Judge<'a> {
 impl Judge<'_> {
     fn verdicts(&self) -> Vec<Verdict> {
         let Self { experiment, target, cases, .. } = *self;
-        if let Bound::EarlierThan(share, other) = target.bound {
-            let verdict = earlier(target, share, other, cases, &self.that_run([target.method, other]));
-            return vec![self.excused(verdict, cases)];
+        if let Some(reaches) = Reaches::of(target) {
+            let wanted = self.that_run([reaches.method.as_str(), reaches.before.as_str()]);
+            return vec![self.excused(reaches.judged(cases, &wanted), cases)];
         }
         let concerned = |case: &&CaseResult| target.names(&case.name) && case.method(target.method).is_some();
         let judged = |case: &CaseResult| {
@@ -153,6 +154,12 @@ fn in_case(target: &Target, case: &CaseResult, of_case: Option<&Case>, way: Way)
         | (_, None) => text,
         (_, Some(limit)) => format!("{text} ({})", show(limit)),
     };
+    // Else the line would have the same number twice.
+    let looks_equal = measured.zip(limit).is_some_and(|(value, limit)| show(value) == show(limit));
+    let text = match met {
+        Some(false) if looks_equal => text + ", missed by less than the digits shown",
+        _ => text,
+    };
     Verdict {
         case: case.name.clone(),
         method: (*method).to_owned(),
@@ -164,54 +171,12 @@ fn in_case(target: &Target, case: &CaseResult, of_case: Option<&Case>, way: Way)
     }
 }
 
-/// Judges whether the method reaches `share` of the best value in an earlier case of the list than `other` does. The best value
-/// is that of these two methods, because other methods may use another congestion control, which has another best value. If
-/// either method lacks a value in one of the `wanted` cases, the target cannot be judged: that case might be the earliest one, or
-/// have the best value.
-fn earlier(target: &Target, share: f64, other: &str, cases: &[CaseResult], wanted: &[&str]) -> Verdict {
-    let Target { method, quantity, .. } = target;
-    let of_two = |case: &CaseResult| [*method, other].map(|name| case.valid_median(name, *quantity));
-    let has = |name: &&str| {
-        cases.iter().any(|case| case.name == **name && of_two(case).iter().all(Option::is_some))
-    };
-    let is_complete = wanted.iter().all(has);
-    let best = cases.iter().flat_map(of_two).flatten().fold(0.0, f64::max);
-    let reached = |method: &str| {
-        cases
-            .iter()
-            .position(|case| case.valid_median(method, *quantity).is_some_and(|value| value >= share * best))
-    };
-    let (own, others) = (reached(method), reached(other));
-    let name = |place: Option<usize>| place.map_or("none", |place| cases[place].name.as_str());
-    let text = format!(
-        "reaches {} the best of both, {}, in an earlier case than `{other}` (in {}; `{other}` in {})",
-        factor(share),
-        with_unit(*quantity, best),
-        name(own),
-        name(others)
-    );
-    let met = match (own, others) {
-        (Some(own), Some(others)) => Some(own < others),
-        (Some(_), None) => Some(true),
-        (None, _) => Some(false),
-    };
-    Verdict {
-        case: String::new(),
-        method: (*method).to_owned(),
-        quantity: *quantity,
-        text,
-        measured: own.and_then(|place| cases[place].valid_median(method, *quantity)),
-        met: met.filter(|_| best > 0.0 && is_complete),
-        left_out: false,
-    }
-}
-
 pub(super) fn with_unit(quantity: Quantity, value: f64) -> String {
     format!("{} {}", quantity.show(value), quantity.shown().unit).trim().to_owned()
 }
 
 /// Writes 0.98 as "98% of", 0.975 as "97.5% of", 7 as "7 times".
-fn factor(times: f64) -> String {
+pub(super) fn factor(times: f64) -> String {
     let tenths = (times * 1e3).round();
     if times < 2.0 { format!("{}% of", tenths / 10.0) } else { format!("{times} times") }
 }
@@ -258,7 +223,7 @@ impl fmt::Display for Verdict {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::collections::BTreeMap;
 
     use bufwise_units::BitRate;
@@ -270,7 +235,8 @@ mod tests {
     use super::*;
     use crate::spec::PathSpec;
 
-    fn case(name: &str, medians: &[(&str, f64)]) -> CaseResult {
+    /// Returns a case whose methods have these medians of goodput, each of a valid run.
+    pub(in super::super) fn case(name: &str, medians: &[(&str, f64)]) -> CaseResult {
         let method = |(name, value): &(&str, f64)| MethodResult {
             name: (*name).to_owned(),
             runs: vec![RunResult { valid: true, ..RunResult::default() }],
@@ -295,20 +261,6 @@ mod tests {
             },
         };
         in_case(&target, &case("c", &[("own", own), ("other", other)]), Some(&of_case), Way::Download)
-    }
-
-    #[test]
-    fn who_is_earlier_depends_on_the_two_alone() {
-        let judged = |own: [f64; 2], other: [f64; 2]| {
-            let of = |at: usize, name: &'static str| {
-                case(name, &[("own", own[at]), ("other", other[at]), ("beside", 1e9)])
-            };
-            let target = Target::new("own", Quantity::GoodputBps, Bound::EarlierThan(0.95, "other"));
-            earlier(&target, 0.95, "other", &[of(0, "a"), of(1, "b")], &["a", "b"]).met
-        };
-        assert_eq!(judged([95.0, 99.0], [94.0, 100.0]), Some(true));
-        assert_eq!(judged([94.0, 99.0], [94.0, 100.0]), Some(false), "both at once");
-        assert_eq!(judged([94.0, 94.0], [94.0, 100.0]), Some(false), "never");
     }
 
     #[test]
@@ -346,34 +298,12 @@ mod tests {
     }
 
     #[test]
-    fn the_one_that_needs_less_gets_there_first() {
-        let cases = [
-            case("small", &[("own", 90.0), ("other", 50.0)]),
-            case("large", &[("own", 99.0), ("other", 100.0)]),
-        ];
-        let of = |share, method: &'static str, other| {
-            let target = Target::new(method, Quantity::GoodputBps, Bound::EarlierThan(share, other));
-            earlier(&target, share, other, &cases, &["small", "large"])
-        };
-        assert_eq!(of(0.9, "own", "other").met, Some(true));
-        assert_eq!(of(0.9, "other", "own").met, Some(false));
-        assert_eq!(of(0.95, "own", "other").met, Some(false), "both in the second");
-        assert_eq!(
-            of(0.9, "other", "own").text,
-            "reaches 90% of the best of both, 0.0001 Mbit/s, in an earlier case than `own` (in large; `own` in small)"
-        );
-    }
-
-    #[test]
-    fn nobody_is_earlier_where_a_case_or_a_median_is_missing() {
-        let target = Target::new("own", Quantity::GoodputBps, Bound::EarlierThan(0.9, "other"));
-        let small = case("small", &[("own", 90.0), ("other", 50.0)]);
-        let judged = |large: &[(&str, f64)]| {
-            earlier(&target, 0.9, "other", &[small.clone(), case("large", large)], &["small", "large"]).met
-        };
-        assert_eq!(judged(&[("own", 99.0), ("other", 100.0)]), Some(true));
-        assert_eq!(judged(&[("own", 99.0)]), None);
-        assert_eq!(earlier(&target, 0.9, "other", &[small], &["small", "large"]).met, None);
+    fn a_bound_that_is_missed_by_little_does_not_look_as_if_it_were_met() {
+        let text = |own| verdict(Bound::AtLeast(10e6), own, 0.0).to_string();
+        let near = "at least 10.0 Mbit/s, missed by less than the digits shown: 10.0 Mbit/s";
+        assert!(text(9.99e6).starts_with("NOT MET ") && text(9.99e6).ends_with(near), "{}", text(9.99e6));
+        assert!(text(10e6).ends_with("at least 10.0 Mbit/s: 10.0 Mbit/s"), "{}", text(10e6));
+        assert!(text(9.9e6).ends_with("at least 10.0 Mbit/s: 9.9 Mbit/s"), "{}", text(9.9e6));
     }
 
     #[test]

@@ -54,6 +54,16 @@ impl Line {
         Self { name: name.to_owned(), colour, points: thinned(&points.collect::<Vec<_>>(), most) }
     }
 
+    /// Makes a line of at most `most` points, each the mean of a stretch: of rates the largest would tell of more than there was.
+    pub(super) fn of_means(
+        most: usize,
+        name: &str,
+        colour: usize,
+        points: impl Iterator<Item = (f64, f64)>,
+    ) -> Self {
+        Self { name: name.to_owned(), colour, points: means(&points.collect::<Vec<_>>(), most) }
+    }
+
     /// Returns its entry in the key: a sample of the line, and its name.
     pub(super) fn key(&self) -> String {
         format!(
@@ -73,6 +83,16 @@ fn thinned(points: &[(f64, f64)], most: usize) -> Vec<(f64, f64)> {
     let stretch = points.len().div_ceil(most).max(1);
     let largest = |stretch: &[(f64, f64)]| stretch.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1));
     points.chunks(stretch).filter_map(largest).collect()
+}
+
+/// Returns at most `most` points: the mean of each stretch of the points, at the stretch's end.
+fn means(points: &[(f64, f64)], most: usize) -> Vec<(f64, f64)> {
+    let stretch = points.len().div_ceil(most).max(1);
+    let mean = |stretch: &[(f64, f64)]| {
+        let sum: f64 = stretch.iter().map(|(_, value)| value).sum();
+        stretch.last().map(|(t, _)| (*t, sum / stretch.len() as f64))
+    };
+    points.chunks(stretch).filter_map(mean).collect()
 }
 
 impl Curves<'_> {
@@ -159,6 +179,17 @@ mod tests {
         assert!(few.is_sorted_by(|a, b| a.0 < b.0) && few.last().unwrap().0 > 9_900.0);
         assert_eq!(thinned(&points[..3], MOST_POINTS), points[..3]);
         assert!(thinned(&[], MOST_POINTS).is_empty());
+    }
+
+    #[test]
+    fn means_keep_the_whole_and_the_end() {
+        // As much in bursts as at a steady rate of 3.
+        let bursts: Vec<_> = (0..400).map(|t| (f64::from(t), if t % 4 == 1 { 12.0 } else { 0.0 })).collect();
+        let few = means(&bursts, 120);
+        assert!(few.len() == 100 && few.iter().all(|(_, value)| *value == 3.0), "{few:?}");
+        assert_eq!(few.last().map(|(t, _)| *t), Some(399.0));
+        assert_eq!(means(&bursts[..3], 120), bursts[..3]);
+        assert!(means(&[], 120).is_empty());
     }
 
     #[test]

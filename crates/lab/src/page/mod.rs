@@ -55,20 +55,20 @@ pub fn write(results: &[ExperimentResult], runs: &[Recorded]) -> Result<String, 
 /// Returns a name inside the page for each experiment and run, all different.
 fn anchors(results: &[ExperimentResult], runs: &[Recorded]) -> Vec<String> {
     let names = results.iter().map(|result| &result.id).chain(runs.iter().map(|run| &run.name));
-    let mut anchors: Vec<String> = Vec::new();
+    let letters = names.map(|name| plain(name));
+    distinct(letters.map(|name| if name.is_empty() { "unnamed".to_owned() } else { name }))
+}
+
+/// Returns `names`, all different: the second of the same name ends in `-2`. Directories of several machines have results of the same
+/// experiments.
+pub(crate) fn distinct(names: impl Iterator<Item = String>) -> Vec<String> {
+    let mut distinct: Vec<String> = Vec::new();
     for name in names {
-        let letters = plain(name);
-        let base = if letters.is_empty() { "unnamed" } else { &letters };
-        let mut anchor = base.to_owned();
-        for number in 2.. {
-            if !anchors.contains(&anchor) {
-                break;
-            }
-            anchor = format!("{base}-{number}");
-        }
-        anchors.push(anchor);
+        let numbered = (2..).map(|number| format!("{name}-{number}"));
+        let free = std::iter::once(name.clone()).chain(numbered).find(|name| !distinct.contains(name));
+        distinct.extend(free);
     }
-    anchors
+    distinct
 }
 
 fn contents(

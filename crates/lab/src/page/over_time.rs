@@ -17,7 +17,8 @@ pub(super) fn all(text: &mut String, result: &ExperimentResult) -> fmt::Result {
     writeln!(
         text,
         "<h3>Over time</h3>\n<p class=\"dim\">Of each method the run nearest to its median. Windows, what is in flight and the round-trip time are \
-         those of the connection that moved most; buffers and what they hold, those of all of a host together.</p>"
+         those of the connection that moved most; buffers and what they hold, those of all of a host together. A point is the \
+         largest value since the one before, of what was acknowledged the mean.</p>"
     )?;
     writeln!(text, "<h4>{}</h4>", Escaped(&first.name))?;
     case(text, result, first)?;
@@ -58,7 +59,10 @@ fn case(text: &mut String, result: &ExperimentResult, case: &CaseResult) -> fmt:
         let line = |(name, run): &(&str, &OverTime)| {
             let values = run.tracks.get(&track).map(Vec::as_slice).unwrap_or_default();
             let points = run.t_s.iter().zip(values).filter_map(|(t, value)| Some((*t, (*value)? * scale)));
-            Line::of_at_most(MOST_POINTS, name, colour(result, name), points)
+            match (track, colour(result, name)) {
+                (Track::RateBps, colour) => Line::of_means(MOST_POINTS, name, colour, points),
+                (_, colour) => Line::of_at_most(MOST_POINTS, name, colour, points),
+            }
         };
         let lines = runs.iter().map(line).collect();
         Curves { name, unit, lines, keys: false, stalls: &[], end }.draw(text)?;

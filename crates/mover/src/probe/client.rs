@@ -404,7 +404,9 @@ impl Probes {
     fn came(&mut self, place: u64, number: u64, arrived: Instant) {
         let slot = usize::try_from(place).ok().and_then(|place| self.sent.get_mut(place));
         let Some(sent) = slot.and_then(Option::take) else { return };
-        self.round_trips.push(Micros((arrived.saturating_duration_since(sent).as_micros() as u64).max(1)));
+        // Before it was sent: the wall clock was set between the arrival and its reading.
+        let took = arrived.checked_duration_since(sent).unwrap_or_else(|| sent.elapsed());
+        self.round_trips.push(Micros((took.as_micros() as u64).max(1)));
         let [first, last] = self.ends.unwrap_or([(place, number); 2]);
         self.ends = Some([first.min((place, number)), last.max((place, number))]);
     }
@@ -471,6 +473,14 @@ mod tests {
         assert_eq!(outcome(&[(9, 3), (8, 2)]), (0, 0, 98), "the later one came first");
         assert_eq!(outcome(&[(7, 0)]), (0, 0, 99));
         assert_eq!(outcome(&[]), (0, 0, 100));
+    }
+
+    #[test]
+    fn a_clock_that_is_set_forward_makes_no_round_trip_short() {
+        let sent = Instant::now().checked_sub(Duration::from_millis(40)).unwrap();
+        let mut probes = Probes { sent: vec![Some(sent)], ..Probes::default() };
+        probes.came(0, 0, sent.checked_sub(Duration::from_millis(10)).unwrap());
+        assert!(probes.round_trips[0] >= Micros::from_millis(40), "{probes:?}");
     }
 
     /// A client of a server that only greets; with the server's end of the connection, and its token.

@@ -31,7 +31,11 @@ impl Drop for Served {
 }
 
 fn serve(limits: SessionLimits) -> Served {
-    let server = PathServer::bind("127.0.0.1:0".parse().unwrap(), limits).unwrap();
+    serve_at("127.0.0.1:0", limits)
+}
+
+fn serve_at(address: &str, limits: SessionLimits) -> Served {
+    let server = PathServer::bind(address.parse().unwrap(), limits).unwrap();
     let address = server.address().unwrap();
     let stop = Arc::new(Bell::new().unwrap());
     let (tell, sessions) = channel();
@@ -83,6 +87,19 @@ fn probe(sequence: u64) -> Packet {
 
 fn order(packets: u16, length: u16) -> Packet {
     Packet::Order { train: 1, packets, length, spacing: Nanos(0) }
+}
+
+#[test]
+fn a_server_at_all_addresses_answers_from_the_one_that_was_called() {
+    let served = serve_at("0.0.0.0:0", SessionLimits::default());
+    for _ in 0..2 {
+        let called = SocketAddr::from(([127, 0, 0, 2], served.address.port()));
+        let mut client = PathClient::begin(TcpStream::connect(called).unwrap(), PATIENCE).unwrap().unwrap();
+        let echoed = client.echoes(Duration::from_millis(5), Duration::from_millis(100)).unwrap();
+        assert!(!echoed.round_trips.is_empty(), "{echoed:?}");
+        drop(client);
+        served.session();
+    }
 }
 
 #[test]

@@ -307,9 +307,12 @@ impl ProberThread {
             self.trains.push(Train::new(packets));
             self.send(Packet::TrainRequest { train, packets, length });
             self.last_of_train = now;
-            self.next_train += self.config.train_spacing;
+            // After a pause the missed trains do not come all at once: the responder would ignore most of them.
+            let spacing = self.config.train_spacing;
+            self.next_train = (self.next_train + spacing).max(now + spacing / 2);
         }
-        if left > 1 { self.next_probe.min(self.next_train) } else { self.next_probe }
+        let over = self.trains.len() as u32 >= self.config.trains;
+        if over { self.next_probe } else { self.next_probe.min(self.next_train) }
     }
 
     fn send(&self, packet: Packet) {
@@ -337,10 +340,11 @@ impl ProberThread {
                 let slot = &mut self.awaited[sequence as usize % MAX_AWAITED];
                 let recent = sequence < self.sent && self.sent - sequence <= MAX_AWAITED as u64;
                 let Some(sent) = slot.take_if(|_| recent) else { return };
-                // How long the echo waited for this thread. Both times are of the wall clock and microseconds apart, so
-                // a step of that clock hardly ever falls between them.
+                // How long the echo waited for this thread, by the wall clock. If that is longer than all of its way, the
+                // clock was set meanwhile.
                 let waited = Duration::from_nanos(now.1.saturating_sub(stamp));
-                let rtt = now.0.saturating_duration_since(sent).saturating_sub(waited);
+                let whole = now.0.saturating_duration_since(sent);
+                let rtt = whole.checked_sub(waited).unwrap_or(whole);
                 self.answered += 1;
                 self.echoes.came(number, micros(rtt).max(Micros(1)), micros(now.0 - self.start));
             }
@@ -394,4 +398,57 @@ impl ProberThread {
 
 fn micros(span: Duration) -> Micros {
     Micros(u64::try_from(span.as_micros()).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A session with a peer that does not answer.
+    fn session(config: ProberConfig) -> (ProberThread, UdpSocket) {
+        let [socket, peer] = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+        let to = peer.local_addr().unwrap();
+        socket.connect(to).unwrap();
+        let shared = Arc::new(Shared {
+            bell: Bell::new().unwrap(),
+            stop: AtomicBool::new(false),
+            request: AtomicU64::new(0),
+            resting: AtomicBool::new(false),
+            progress: Mutex::default(),
+            settled: Condvar::new(),
+        });
+        (ProberThread::new(socket, to, Token::from_bytes([1; 16]), config, shared), peer)
+    }
+
+    #[test]
+    fn trains_that_were_missed_during_a_pause_do_not_come_all_at_once() {
+        let config = ProberConfig::default();
+        let (mut session, _peer) = session(config);
+        session.next_train = Instant::now().checked_sub(Duration::from_millis(200)).unwrap();
+        let before = Instant::now();
+        session.send_what_is_due();
+        assert_eq!(session.trains.len(), 1);
+        assert!(session.next_train >= before + config.train_spacing / 2);
+    }
+
+    #[test]
+    fn a_clock_that_is_set_forward_makes_no_round_trip_short() {
+        let (mut session, _peer) = session(ProberConfig::default());
+        session.send_what_is_due();
+        let arrived = session.awaited[0].unwrap() + Duration::from_millis(40);
+        let (stamp, an_hour_later) = (1_000_000_000, 3_601_000_000_000);
+        let echo = Packet::Echo { sequence: 0, sent: Micros::ZERO, number: 0 };
+        session.received(echo, (arrived, an_hour_later), stamp);
+        assert_eq!(session.echoes.minimum(), Micros::from_millis(40));
+    }
+
+    #[test]
+    fn the_last_train_does_not_wait_for_a_probe_either() {
+        let (mut session, _peer) = session(ProberConfig { trains: 1, ..ProberConfig::default() });
+        let soon = Instant::now() + Duration::from_secs(10);
+        (session.next_train, session.next_probe) = (soon, soon + Duration::from_secs(1));
+        assert_eq!(session.send_what_is_due(), soon);
+        session.next_train = Instant::now();
+        assert_eq!(session.send_what_is_due(), session.next_probe, "it was sent");
+    }
 }

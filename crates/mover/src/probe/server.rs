@@ -3,8 +3,9 @@
 //! A client connects by TCP and gets a token, which proves that it receives at its address. UDP packets count only with
 //! that token and from that address, and the first one fixes the port. Two measurements at once would disturb each
 //! other, so other clients are told that the server is busy.
-//! Properties kept: packets are sent only to the address of the TCP connection; an echo is as long as its probe; a
-//! session is bounded in time, in bytes sent, in silence; trains are bounded in packets and time.
+//! Properties kept: packets are sent only to the address of the TCP connection, and from the address that it was made to; an
+//! echo is as long as its probe; a session is bounded in time, in bytes sent, in silence; trains are bounded in packets and
+//! time.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -14,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use bufwise_units::{Bytes, Nanos};
 use nix::poll::PollFlags;
+use socket2::{Domain, Socket, Type};
 
 use super::datagram::{self, Datagram};
 use super::flight::Flight;
@@ -90,9 +92,18 @@ impl PathServer {
     pub fn bind(address: SocketAddr, limits: SessionLimits) -> io::Result<Self> {
         let listener = TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
-        let socket = UdpSocket::bind(listener.local_addr()?)?;
-        prepare(&socket)?;
+        let socket = at(listener.local_addr()?)?;
         Ok(Self { listener, socket, limits })
+    }
+
+    /// Returns the socket for a session. On a host with several addresses, what a socket of all of them sends may leave from
+    /// another than the one that the client has called, and the client would ignore it.
+    fn socket_for(&self, control: &TcpStream) -> io::Result<UdpSocket> {
+        if self.socket.local_addr()?.ip().is_unspecified() {
+            control.local_addr().and_then(at).or_else(|_| self.socket.try_clone())
+        } else {
+            self.socket.try_clone()
+        }
     }
 
     /// Returns the address at which it listens.
@@ -151,8 +162,8 @@ impl PathServer {
         let token = Token::random()?;
         control.set_nodelay(true)?;
         control.set_nonblocking(true)?;
-        let ip = peer.ip().to_canonical();
-        let mut desk = Desk { server: self, control, token, ip, state: State::default() };
+        let (ip, socket) = (peer.ip().to_canonical(), self.socket_for(&control)?);
+        let mut desk = Desk { server: self, control, socket, token, ip, state: State::default() };
         let start = Instant::now();
         desk.say(Packet::Hello { busy: false })?;
         // The end of a connection, in whatever way, is the end of its session.
@@ -160,6 +171,16 @@ impl PathServer {
         let State { echoes, trains, sent, .. } = desk.state;
         Ok(Session { peer, lasted: start.elapsed(), echoes, trains, sent })
     }
+}
+
+/// Returns a socket for trains at this address. Sockets of single addresses can be beside one of all addresses.
+fn at(address: SocketAddr) -> io::Result<UdpSocket> {
+    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, None)?;
+    socket.set_reuse_address(true)?;
+    socket.bind(&address.into())?;
+    let socket = UdpSocket::from(socket);
+    prepare(&socket)?;
+    Ok(socket)
 }
 
 /// Sets the buffers and the time stamps of a socket that receives trains.
@@ -188,6 +209,7 @@ struct State {
 struct Desk<'a> {
     server: &'a PathServer,
     control: TcpStream,
+    socket: UdpSocket,
     token: Token,
     ip: IpAddr,
     state: State,
@@ -204,10 +226,9 @@ impl Desk<'_> {
                 return Ok(());
             }
             let next = self.state.collect.map_or(end, |(_, until)| until.min(end));
-            let socket = &self.server.socket;
             let watched = [
                 (self.control.as_fd(), PollFlags::POLLIN),
-                (socket.as_fd(), PollFlags::POLLIN),
+                (self.socket.as_fd(), PollFlags::POLLIN),
                 (stop.as_fd(), PollFlags::POLLIN),
                 (self.server.listener.as_fd(), PollFlags::POLLIN),
             ];
@@ -239,7 +260,7 @@ impl Desk<'_> {
         let mut any = false;
         // A flood must not delay the control connection.
         for _ in 0..self.server.limits.train_packets {
-            let Some(datagram) = datagram::receive(&self.server.socket, &mut buffer) else { break };
+            let Some(datagram) = datagram::receive(&self.socket, &mut buffer) else { break };
             any |= self.received(&buffer[..datagram.len], datagram).is_some();
         }
         any
@@ -258,7 +279,7 @@ impl Desk<'_> {
                 self.state.echoes += 1;
                 // A datagram that the host cannot send is measured as lost.
                 let echo = echo.encode(self.token, &mut [0; MAX_TRAIN_PACKET]).to_vec();
-                let _lost_if_refused = self.server.socket.send_to(&echo, from);
+                let _lost_if_refused = self.socket.send_to(&echo, from);
             }
             Packet::Stamped { train, packets, index, sent, .. }
                 if packets <= self.server.limits.train_packets =>
@@ -315,7 +336,7 @@ impl Desk<'_> {
         let to = self.state.known.filter(|_| fits)?;
         self.state.sent = Bytes(self.state.sent.0 + bytes.0);
         self.state.trains += 1;
-        train::send_stamped(&self.server.socket, self.token, to, form);
+        train::send_stamped(&self.socket, self.token, to, form);
         Some(())
     }
 

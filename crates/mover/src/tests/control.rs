@@ -1,5 +1,6 @@
 //! Control of a running transfer: its end, a lower rate, another buffer.
 
+use std::net::Shutdown;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
@@ -34,6 +35,103 @@ fn cancelling_ends_a_waiting_receiver_and_a_waiting_sender_at_once() {
     let error = receive(receiving, &mut Writer(io::sink()), &mut Tuner::untouched(), None, &job, |_| {});
     assert!(matches!(error, Err(MoveError::Cancelled { .. })), "once cancelled is cancelled for ever");
     drop(quiet);
+}
+
+#[test]
+fn cancelling_ends_a_sender_whose_peer_has_ended_its_side_and_does_not_read() {
+    let cancel = Cancel::new().unwrap();
+    let job = Job { cancel: cancel.clone(), ..job() };
+    let (sending, unread) = pair(&Sockets::fixed(Bytes(65_536)));
+    unread.shutdown(Shutdown::Write).unwrap();
+    let watched = sending.try_clone().unwrap();
+    thread::scope(|scope| {
+        let sender = scope.spawn(|| {
+            // More than the peer's window, and little enough for the rest to fit into the send buffer.
+            let mut from = io::repeat(7).take(150_000);
+            send(Source::Reader(&mut from), sending, &no_grants(), None, &job, |_| {})
+        });
+        // LAST_ACK: all bytes are in the kernel.
+        await_that("the sender has ended, too", || options::tcp_info(&watched).unwrap().state == 9);
+        cancel.cancel();
+        let error = sender.join().unwrap().unwrap_err();
+        assert!(matches!(error, MoveError::Cancelled { bytes: 150_000 }), "{error}");
+    });
+}
+
+#[test]
+fn bytes_that_a_peer_takes_after_it_has_ended_its_side_are_no_silence() {
+    // The last 350 KB leave the send buffer in several pieces; all of them together take longer than the idle time.
+    let (idle, between) = (Duration::from_millis(600), Duration::from_millis(350));
+    let taken = || {
+        let (sending, mut receiving) = pair(&Sockets::fixed(Bytes(65_536)));
+        options::set_send_buffer(&sending, Bytes(200_000)).unwrap();
+        receiving.shutdown(Shutdown::Write).unwrap();
+        receiving.set_nonblocking(true).unwrap();
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                let mut waste = vec![0; 1 << 20];
+                loop {
+                    thread::sleep(between);
+                    if matches!(receiving.read(&mut waste), Ok(0)) {
+                        return;
+                    }
+                }
+            });
+            let mut from = io::repeat(7).take(350_000);
+            send(Source::Reader(&mut from), sending, &no_grants(), None, &impatient(idle), |_| {})
+        })
+    };
+    // On a machine that stands still for so long the peer is silent, but not each time.
+    let sent = std::iter::repeat_with(taken).take(5).find_map(Result::ok).expect("the peer takes bytes");
+    assert_eq!(sent.report.bytes, 350_000);
+}
+
+#[test]
+fn a_sender_that_stood_still_itself_does_not_blame_its_peer() {
+    let (sending, mut receiving) = pair(&Sockets::default());
+    let idle = Duration::from_millis(500);
+    let job = Job { limit: Some(Rate(2_000_000)), ..impatient(idle) };
+    thread::scope(|scope| {
+        scope.spawn(move || io::copy(&mut receiving, &mut io::sink()).unwrap());
+        let (mut from, mut stood) = (io::repeat(7).take(1_000_000), false);
+        let sent = send(Source::Reader(&mut from), sending, &no_grants(), None, &job, |_| {
+            if !std::mem::replace(&mut stood, true) {
+                thread::sleep(2 * idle);
+            }
+        });
+        assert_eq!(sent.unwrap().report.bytes, 1_000_000);
+        assert!(stood);
+    });
+}
+
+#[test]
+fn a_transfer_that_fails_tells_how_much_was_moved() {
+    let (mut sending, receiving) = pair(&Sockets::default());
+    sending.write_all(&pattern(5_000)).unwrap();
+    drop(sending);
+    let mut told = Vec::new();
+    let into = &mut Writer(io::sink());
+    let error = receive(receiving, into, &mut Tuner::untouched(), Some(9_000), &job(), |seen| {
+        told.push(seen.bytes);
+    });
+    assert!(matches!(error, Err(MoveError::Length { expected: 9_000, received: 5_000 })), "{error:?}");
+    assert_eq!(told.last(), Some(&5_000));
+    let (sending, _receiving) = pair(&Sockets::default());
+    let mut from = io::repeat(7).take(5_000).chain(Failing);
+    let error = send(Source::Reader(&mut from), sending, &no_grants(), None, &job(), |seen| {
+        told.push(seen.bytes);
+    });
+    assert!(matches!(error, Err(MoveError::File { bytes: 5_000, .. })), "{error:?}");
+    assert_eq!(told.last(), Some(&5_000));
+}
+
+/// A file that cannot be read.
+struct Failing;
+
+impl Read for Failing {
+    fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+        Err(io::ErrorKind::InvalidData.into())
+    }
 }
 
 fn await_that(what: &str, condition: impl Fn() -> bool) {
@@ -177,10 +275,12 @@ const SETTLED: Duration = Duration::from_millis(1_200);
 /// Samples of a silent connection, once they are rare.
 fn late_samples(policy: PolicyKind) -> usize {
     let (_silent, receiving) = pair(&Sockets::default());
-    let (late, start) = (Arc::new(AtomicUsize::new(0)), Instant::now());
-    let samples = Arc::clone(&late);
+    let late = Arc::new(AtomicUsize::new(0));
+    let (samples, mut first) = (Arc::clone(&late), None);
     let share = Share::new(move |wanted, _| {
-        samples.fetch_add(usize::from(start.elapsed() > SETTLED), Ordering::Relaxed);
+        // The machine may have stood still before the first of them.
+        let began = *first.get_or_insert_with(Instant::now);
+        samples.fetch_add(usize::from(began.elapsed() > SETTLED), Ordering::Relaxed);
         wanted
     });
     let mut tuner = Tuner::new(policy, BuildOptions::default(), None).within(share);
@@ -202,24 +302,33 @@ fn a_silent_sender_wakes_its_receiver_ever_more_rarely() {
     });
 }
 
-#[test]
-fn probes_rest_while_a_transfer_is_silent() {
+/// Probes of a silent transfer once they are rare, and the losses that were counted.
+fn late_probes() -> (u64, u32) {
     let (responder, prober) = probes();
     let mut tuner = Tuner::new(PolicyKind::Sobas, BuildOptions::default(), Some(prober));
     let (_silent, receiving) = pair(&Sockets::default());
-    let late = thread::scope(|scope| {
-        let receiver = scope.spawn(|| {
-            receive(receiving, &mut Writer(io::sink()), &mut tuner, None, &impatient(STALL), |_| {})
-        });
-        thread::sleep(SETTLED);
-        let before = responder.counters().echoes;
-        let error = receiver.join().unwrap();
-        assert!(matches!(error, Err(MoveError::Idle { .. })), "{error:?}");
-        responder.counters().echoes - before
+    let (mut first, mut before) = (None, None);
+    let error = receive(receiving, &mut Writer(io::sink()), &mut tuner, None, &impatient(STALL), |_| {
+        let began = *first.get_or_insert_with(Instant::now);
+        if before.is_none() && began.elapsed() > SETTLED {
+            before = Some(responder.counters().echoes);
+        }
     });
-    // 1.8 s, in which an active transfer sends 180.
-    assert!((1..12).contains(&late), "{late} probes");
-    assert_eq!(tuner.measured().unwrap().lost, 0);
+    assert!(matches!(error, Err(MoveError::Idle { .. })), "{error:?}");
+    let late = before.map_or(0, |before| responder.counters().echoes - before);
+    (late, tuner.measured().unwrap().lost)
+}
+
+#[test]
+fn probes_rest_while_a_transfer_is_silent() {
+    // On a machine that stands still for more than a second none is in time, or the silence counts as loss, but not each time.
+    let is_as_promised = || {
+        let (late, lost) = late_probes();
+        // More than a second, in which an active transfer sends more than a hundred.
+        assert!(late < 12, "{late} probes");
+        late > 0 && lost == 0
+    };
+    assert!((0..4).any(|_| is_as_promised()));
 }
 
 #[test]
@@ -261,10 +370,13 @@ fn a_byte_that_comes_after_silence_is_taken_at_once() {
 #[test]
 fn a_receiver_that_does_not_read_wakes_its_sender_ever_more_rarely() {
     let (sending, _stalled) = pair(&Sockets::fixed(Bytes(65_536)));
-    let (start, mut late) = (Instant::now(), 0);
+    let (mut bytes, mut since, mut late) = (0, Instant::now(), 0);
     let mut from = io::repeat(7).take(10_000_000);
-    let error = send(Source::Reader(&mut from), sending, &no_grants(), None, &impatient(STALL), |_| {
-        late += u32::from(start.elapsed() > SETTLED);
+    let error = send(Source::Reader(&mut from), sending, &no_grants(), None, &impatient(STALL), |seen| {
+        if seen.bytes > bytes {
+            (bytes, since) = (seen.bytes, Instant::now());
+        }
+        late += u32::from(since.elapsed() > SETTLED);
     });
     assert!(matches!(error, Err(MoveError::Idle { .. })), "{error:?}");
     assert!((1..10).contains(&late), "{late} words");

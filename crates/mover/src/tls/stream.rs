@@ -196,9 +196,14 @@ impl Read for TlsStream {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 read => return read,
             }
-            self.fill()?;
-            // Send the library's own answers (a key update) now: they must not wait for the next write.
-            self.drain_some()?;
+            let filled = self.fill();
+            let is_empty = matches!(&filled, Err(error) if error.kind() == io::ErrorKind::WouldBlock);
+            // Send the library's own answers (a key update) now, and what is left of earlier ones: they must not wait for the
+            // next write.
+            if is_empty || filled.is_ok() {
+                self.drain_some()?;
+            }
+            filled?;
         }
         Err(io::ErrorKind::Interrupted.into())
     }

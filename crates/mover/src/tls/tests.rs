@@ -115,9 +115,11 @@ fn messages_without_data_do_not_hold_a_reader() {
     let server = ServerTls { config: Arc::new(config), ..server() };
     let (near, far) = pair();
     thread::scope(|scope| {
-        scope.spawn(|| server.accept(far, TEST_TIMEOUT, &Cancel::default()));
+        let accepting = scope.spawn(|| server.accept(far, TEST_TIMEOUT, &Cancel::default()));
         let client = anyone().connect(near, "127.0.0.1", TEST_TIMEOUT, &Cancel::default());
         let mut client = Stream::from(client.unwrap());
+        // All of them are there: a reader that keeps up with the server would find each few alone.
+        let _server = accepting.join().unwrap().unwrap();
         loop {
             match client.read(&mut [0]).unwrap_err().kind() {
                 ErrorKind::WouldBlock => await_stream(&client, PollFlags::POLLIN),

@@ -50,8 +50,8 @@ impl Devices {
 
     fn change_address(&mut self, kind: u16, flags: u16) -> Result<(), DeviceError> {
         let (flags, body) = (netlink::REQUEST | netlink::ACKNOWLEDGE | flags, address());
-        let changed = self.0.ask(|sequence| netlink::request(kind, flags, sequence, &body), |_, _| Ok(()));
-        Ok(changed?)
+        self.0.ask(|sequence| netlink::request(kind, flags, sequence, &body), |_, _| Ok(()))?;
+        Ok(())
     }
 }
 

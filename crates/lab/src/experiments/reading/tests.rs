@@ -172,6 +172,26 @@ fn drops_are_those_of_the_links_on_which_data_start() {
 }
 
 #[test]
+fn a_background_flow_on_another_link_does_not_put_off_the_start_of_the_data() {
+    let catalogue = super::super::catalogue();
+    let mut experiment = catalogue.into_iter().find(|one| one.id == "no-harm-beside").unwrap();
+    let late = Flow { delay: Nanos::from_secs(4), ..Flow::default() };
+    let case = &mut experiment.cases[0];
+    case.paths = vec![path(10, 20), path(10, 20)];
+    case.flows = vec![late, Flow { cross: true, path: 1, ..Flow::default() }];
+    let outcome = Outcome { status: 0, seconds: 1.0, stdout: Vec::new(), server_output: String::new() };
+    let seen = Observed { outcome, samples: Vec::new(), paths: Vec::new() };
+    let directory = tempfile::tempdir().unwrap();
+    let head_starts = |experiment: &Experiment| {
+        let reading = Reading::new(experiment, &experiment.cases[0], &seen, directory.path());
+        [0, 1].map(|link| reading.head_start(link))
+    };
+    assert_eq!(head_starts(&experiment), [0.0, 4.0]);
+    experiment.cases[0].flows[1].path = 0;
+    assert_eq!(head_starts(&experiment), [4.0, 0.0]);
+}
+
+#[test]
 fn a_quantile_is_the_least_value_that_the_share_does_not_exceed() {
     let of_hundred = |share| quantile((1..=100).map(f64::from).collect(), share);
     let found = [0.01, 0.5, 0.95, 0.99, 1.0].map(of_hundred);
@@ -247,6 +267,28 @@ fn memory_is_that_of_the_measured_flows() {
     assert_eq!(reading.value(Quantity::HeldPeakBytes), Some(100.0));
     assert_eq!(reading.value(Quantity::ReceiveHeldPeakBytes), Some(30.0));
     assert_eq!(reading.value(Quantity::SocketMemoryBytes), Some(130.0));
+}
+
+#[test]
+fn connections_of_iperf3_are_judged_without_a_users_requests() {
+    let catalogue = super::super::catalogue();
+    let mut experiment = catalogue.into_iter().find(|one| one.id == "no-harm-beside").unwrap();
+    let requests = Flow { amount: Amount::Requests(1_000, 2, 2), ..Flow::default() };
+    let outcome = Outcome { status: 0, seconds: 1.0, stdout: Vec::new(), server_output: String::new() };
+    let seen = Observed { outcome, samples: Vec::new(), paths: Vec::new() };
+    let directory = tempfile::tempdir().unwrap();
+    let streams = r#"{"end":{"sum_received":{"bits_per_second":1e6},"streams":[
+        {"receiver":{"bytes":10,"bits_per_second":8.0}},{"receiver":{"bytes":0,"bits_per_second":0.0}}]}}"#;
+    fs::write(directory.path().join(flow_report(0)), r#"{"response_s":[0.1]}"#).unwrap();
+    fs::write(directory.path().join(flow_report(1)), streams).unwrap();
+    let mut values = |flows: Vec<Flow>| {
+        experiment.cases[0].flows = flows;
+        let reading = Reading::new(&experiment, &experiment.cases[0], &seen, directory.path());
+        [Quantity::Served, Quantity::JainIndex].map(|quantity| reading.value(quantity))
+    };
+    let two = Flow { connections: 2, ..Flow::default() };
+    assert_eq!(values(vec![requests.clone(), two]), [Some(0.5); 2]);
+    assert_eq!(values(vec![requests]), [None; 2]);
 }
 
 #[test]
