@@ -58,6 +58,54 @@ fn a_path_is_full_only_if_its_queue_has_grown_at_a_steady_rate() {
     assert_eq!(after(bw_fit { steady_rate: 2 * RATE, ..steady_start() }, &long).phase, START);
 }
 
+/// Returns the state after flights of so many segments, each with a distance (us) between its acknowledgements, 30 ms apart.
+fn after_flights(flights: &[(u32, u64)]) -> bw_fit {
+    let (mut state, mut now, mut delivered) = (bw_fit::default(), NOW, 0);
+    for (segments, distance) in flights {
+        now += 30_000;
+        for _ in 0..*segments {
+            (now, delivered) = (now + distance, delivered + 1);
+            observe(&mut state, &Sample { now, ..sample(20, delivered) });
+        }
+    }
+    state
+}
+
+/// Two trains in a row with one rate: a longer, slower one does not make the connection forget that rate.
+#[test]
+fn the_rate_on_which_two_trains_agreed_is_remembered() {
+    let fast = 10 * RATE;
+    let sure = |second| after_flights(&[(10, 100), (20, second), (40, 1_000)]).sure;
+    assert!((fast * 9 / 10..=fast * 11 / 10).contains(&sure(100)), "{}", sure(100));
+    assert_eq!(sure(200), 0, "two trains of different rates");
+}
+
+/// A queue is others' if it holds more than four times what is under way, in two rounds in a row. A connection that has had half of
+/// the rate on which trains agreed takes a fall for a change of the path.
+#[test]
+fn a_roof_ends_where_most_of_the_queue_was_others_in_two_rounds() {
+    let began = NOW - 100_000;
+    let state = |sure, crowded| {
+        let state = bw_fit {
+            phase: FOLLOW,
+            roof: RATE,
+            queued_since: began,
+            round_at: began,
+            window_at: began,
+            sure,
+            crowded,
+            ..bw_fit::default()
+        };
+        after(state, &Sample { srtt: RTT + 12_000, ..sample(100, 100) })
+    };
+    // 52 segments are under way; a queue of 12 ms has 204 at 17 thousand segments per second, and 216 at 18 thousand.
+    assert_eq!([17, 18].map(|times| state(times * RATE, 0).crowded), [0, 1]);
+    assert_eq!([17, 18].map(|times| state(times * RATE, 1).phase), [FOLLOW, OPEN]);
+    let open = state(18 * RATE, 1);
+    assert_eq!((open.hold, open.open_until), (16_000_000, NOW + 16_000_000));
+    assert_eq!([2, 3].map(|times| state(times * RATE, 0).sure), [0, 3 * RATE]);
+}
+
 /// A start with a train of the rate `RATE` over 32 ms; `carried` is the best rate of a round trip, bytes per second.
 fn with_train(carried: u64) -> bw_fit {
     bw_fit {

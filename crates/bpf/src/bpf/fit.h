@@ -35,7 +35,8 @@
  * 4. Open: no roof. If three descents in a row (two after an earlier failure) do not shorten the queue as expected, the
  *    queue belongs to other flows, or the delay is no queue (radio links, jitter), and the kernel's congestion control
  *    competes alone. A short delay is allowed as in phase 3 instead. After a hold time, the rule tries again; each
- *    failure doubles the hold time.
+ *    failure doubles the hold time. There is no need for descents in vain if a rate is sure, because trains agreed on it, and the
+ *    queue holds far more at that rate than this connection has under way.
  *
  * Properties kept: without evidence there is no roof. A roof does not fall while the application limits the sender,
  * unless segments are lost. Round trips below BW_FIT_SHORTEST and senders that pace themselves (neither CUBIC nor Reno)
@@ -59,7 +60,8 @@ BW_FN void bw_fit_open(struct bw_fit *s, const struct bw_fit_sample *x)
 {
 	s->hold = bw_fit_next_hold(s->hold);
 	s->phase = BW_FIT_OPEN;
-	s->open_until = x->now + s->hold;
+	/* A try takes some round trips, in which the rate falls: over a long one it has to come more rarely. */
+	s->open_until = x->now + bw_max(s->hold, BW_FIT_HOLD_TRIPS * bw_min(x->srtt, BW_LONGEST));
 	s->roof = 0;
 	/* The path may have changed by the next roof, so large steps no longer aim at the rate of the start's train. */
 	s->evidence = 0;
@@ -143,6 +145,29 @@ BW_FN int bw_fit_is_in_vain(const struct bw_fit *s, const struct bw_fit_sample *
 }
 
 /*
+ * Whether most of a `queue` (us) is others': at the sure rate it holds several times what this connection has under way. Trains have
+ * the rate that all connections have together, and the rate `delivered` is this one's share of it.
+ */
+BW_FN int bw_fit_is_crowded(const struct bw_fit *s, const struct bw_fit_sample *x, __u64 queue, __u64 delivered)
+{
+	return bw_product(s->sure, queue) > BW_FIT_CROWDED * bw_product(delivered, x->srtt);
+}
+
+/*
+ * Counts rounds in which most of the queue is others'. After enough of them in a row, opens for longer, because the others will
+ * stay, and returns 1. (After a pause of a host the rate is low and round trips are long, too, but only in one round.)
+ */
+BW_FN int bw_fit_judge_crowd(struct bw_fit *s, const struct bw_fit_sample *x, __u64 queue, __u64 delivered)
+{
+	s->crowded = bw_fit_is_crowded(s, x, queue, delivered) ? s->crowded + 1 : 0;
+	if (s->crowded < BW_FIT_CROWDED_ROUNDS)
+		return 0;
+	s->hold = bw_max(s->hold, BW_FIT_CROWDED_HOLD / 2);
+	bw_fit_open(s, x);
+	return 1;
+}
+
+/*
  * Lowers the roof below the rate `delivered`, to drain the queue. Opens, or allows a short delay, if earlier descents
  * did not shorten the queue.
  */
@@ -154,6 +179,8 @@ BW_FN void bw_fit_descend(struct bw_fit *s, const struct bw_fit_sample *x, __u64
 
 	/* A path that delivers nothing is interrupted. It shows no rate, and 0 would stand for a rate that is not known. */
 	if (!delivered)
+		return;
+	if (bw_fit_judge_crowd(s, x, queue, delivered))
 		return;
 	s->in_vain = bw_fit_is_in_vain(s, x, queue, before, delivered) ? s->in_vain + 1 : 0;
 	s->confirmed |= queue > bw_fit_jitter(x->min_rtt);
@@ -247,6 +274,7 @@ BW_FN void bw_fit_ascend(struct bw_fit *s, const struct bw_fit_sample *x, __u64 
 {
 	__u64 told = s->roof + s->roof / BW_FIT_TOLD_STEP;
 
+	s->crowded = 0;
 	s->in_vain = 0;
 	s->expected = 0;
 	s->drains = 0;
@@ -370,6 +398,8 @@ BW_FN void bw_fit_follow(struct bw_fit *s, const struct bw_fit_sample *x)
 	if (elapsed < (is_long && !s->drains ? x->srtt - x->srtt / 8 : 2 * x->srtt - x->srtt / 8))
 		return;
 	delivered = bw_fit_rate(x, x->delivered - s->round_segments, elapsed);
+	if (delivered * BW_FIT_OWN >= s->sure)
+		s->sure = 0;
 	bw_fit_judge_fall(s, x, delivered);
 	if (x->retransmitted != s->round_retransmitted)
 		s->allowed /= 2;

@@ -74,7 +74,7 @@ BW_FN int bw_fit_is_own_rate(const struct bw_fit_sample *x, __u64 rate)
 
 /*
  * Takes a sample into the present train. C' is the rate of the train with the most segments so far. Trains that TCP itself
- * has spread by pacing do not count.
+ * has spread by pacing do not count. A rate on which two trains agreed is remembered as sure, whatever the later ones show.
  */
 BW_FN void bw_fit_watch_train(struct bw_fit *s, const struct bw_fit_sample *x)
 {
@@ -104,6 +104,8 @@ BW_FN void bw_fit_watch_train(struct bw_fit *s, const struct bw_fit_sample *x)
 	if (bw_fit_is_own_rate(x, rate))
 		return;
 	if (s->evidence_at != s->train_at) {
+		if (s->former_rate && !s->bunched && bw_distance(s->capacity, s->former_rate) <= s->capacity / BW_FIT_AGREED)
+			s->sure = bw_max(s->sure, s->capacity);
 		s->former_rate = s->capacity;
 		s->former_time = s->train_time;
 		s->evidence_at = s->train_at;
@@ -311,6 +313,7 @@ BW_FN void bw_fit_end_start(struct bw_fit *s, const struct bw_fit_sample *x)
 	if (bw_fit_is_evident(s, x)) {
 		if (bw_fit_is_paced_start(s, x))
 			s->capacity = bw_fit_least_capacity(s, x);
+		s->sure = bw_max(s->sure, s->capacity);
 		bw_fit_begin_ramp(s, x, s->capacity);
 	} else if (!s->roof && bw_fit_is_late(s, x)) {
 		s->round_at = x->now;

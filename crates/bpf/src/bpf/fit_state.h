@@ -150,9 +150,21 @@
  * half of the window unused.)
  */
 #define BW_FIT_OPEN_USED 4
+/*
+ * Most of a queue is others' if it holds, at the sure rate, more than this many times what the connection has under way, in
+ * CROWDED_ROUNDS rounds in a row. Connections that share a path with the same rule would leave a queue to each other with a smaller
+ * number. The phase Open then lasts for CROWDED_HOLD (us) at least.
+ */
+#define BW_FIT_CROWDED 4
+#define BW_FIT_CROWDED_ROUNDS 2
+#define BW_FIT_CROWDED_HOLD 16000000U
+/* The sure rate is this connection's own once a round delivers one part in this many of it. */
+#define BW_FIT_OWN 2
 /* The first and the longest hold time of the phase Open (us). */
 #define BW_FIT_HOLD 2000000U
 #define BW_FIT_LONGEST_HOLD 64000000U
+/* Each hold time lasts for at least this many round trips. */
+#define BW_FIT_HOLD_TRIPS 48
 /* Payload (bytes) in the send buffer beyond the bytes in flight: the part that hosts and devices hold back. */
 #define BW_FIT_SLACK (96ULL << 10)
 /*
@@ -269,6 +281,14 @@ struct bw_fit {
 	 * allowed more.
 	 */
 	__u32 spare;
+	/* Rounds in a row in which most of the queue was others' (BW_FIT_CROWDED_ROUNDS). */
+	__u32 crowded;
+	__u32 unused;
+	/*
+	 * The fastest rate that two trains in a row have agreed on; 0: none, or a round has delivered a good part of it, so that
+	 * the rate of the path has become this connection's own.
+	 */
+	__u64 sure;
 };
 
 /* Sample of a sender: times in us, mss in bytes. min_rtt 0: not measured yet. */
@@ -403,6 +423,6 @@ BW_FN void bw_fit_enter_follow(struct bw_fit *s, const struct bw_fit_sample *x)
 	bw_fit_begin_round(s, x);
 }
 
-_Static_assert(sizeof(struct bw_fit) == 280, "the Rust twin has 280 bytes");
+_Static_assert(sizeof(struct bw_fit) == 296, "the Rust twin has 296 bytes");
 
 #endif

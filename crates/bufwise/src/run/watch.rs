@@ -36,8 +36,10 @@ const SWEEP: Duration = Duration::from_secs(2);
 /// whole table of connections, in which a busy server also has tens of thousands that are closing. A server on the same
 /// processor waits meanwhile, so the part is small enough not to raise its 99th percentile of response times.
 const PART_OF_A_PROCESSOR: u32 = 250;
-/// Time that listing may take in addition, so that a short command is sampled as well.
+/// Time that listing may take in addition, so that a short command is sampled as well; and the number of lists that are taken whatever
+/// they cost, because a machine with much memory has a large table, and takes longer than that for two.
 const AT_FIRST: Micros = Micros::from_millis(20);
+const LISTS_AT_FIRST: u32 = 4;
 
 /// The loop and its state.
 pub(super) struct Watch {
@@ -46,6 +48,8 @@ pub(super) struct Watch {
     diag: Option<Diag>,
     /// Processor time that the kernel has taken to list all sockets since `began`.
     asked_for: Micros,
+    /// Number of these lists.
+    lists: u32,
     began: Instant,
     next_sweep: Instant,
     next_grant: Instant,
@@ -73,6 +77,7 @@ impl Watch {
             tuner,
             diag: None,
             asked_for: Micros::ZERO,
+            lists: 0,
             began: Instant::now(),
             next_sweep: Instant::now() + SWEEP,
             next_grant: Instant::now(),
@@ -207,13 +212,13 @@ impl Watch {
         self.connections.clear();
         let earned = self.began.elapsed() / PART_OF_A_PROCESSOR;
         let allowed = AT_FIRST + Micros(u64::try_from(earned.as_micros()).unwrap_or(u64::MAX));
+        let is_allowed = self.lists < LISTS_AT_FIRST || self.asked_for <= allowed;
+        let Some(diag) = self.diag.as_mut().filter(|_| !is_needless && is_allowed) else { return };
         let before = processor_time();
-        let Some(diag) = self.diag.as_mut().filter(|_| !is_needless && self.asked_for <= allowed) else {
-            return;
-        };
         // A failed dump only leaves a gap in the histories.
         let _gap = diag.tcp_into(States::CONNECTED, &mut self.connections);
         self.asked_for += processor_time().since(before);
+        self.lists += 1;
     }
 
     /// Notes once that the memory budget cannot be kept with this many writing connections.

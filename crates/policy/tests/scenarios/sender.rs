@@ -19,6 +19,8 @@ pub(crate) const MSS: u64 = 1_448;
 const DUPLICATES: u64 = 3;
 /// Segments that leave at once where TCP paces from the start.
 const INITIAL_FLIGHT: u64 = 10;
+/// The send buffer until one is set, payload.
+const FIRST_BUFFER: Bytes = Bytes(64 << 10);
 const MINIMUM_RTO: Nanos = Nanos::from_millis(200);
 const INITIAL_RTO: Nanos = Nanos::from_secs(1);
 const MAXIMUM_RTO: Nanos = Nanos::from_secs(120);
@@ -76,6 +78,10 @@ pub(crate) struct Sender {
     /// Right edge of the peer's window, bytes from the start.
     right: u64,
     send_buffer: Bytes,
+    /// Whether the application, once it has filled the buffer, waits until a third of it is free, as one that blocks in write() on
+    /// Linux (`sk_stream_is_writeable`); the number of segments that it has written.
+    waits_for_a_third: bool,
+    written: u64,
     pacing: Option<u64>,
     /// Whether TCP paces by itself once a rate has been set, as Linux's `tcp_update_pacing_rate`; whether it does so
     /// now.
@@ -122,7 +128,9 @@ impl Sender {
             lost: BTreeSet::new(),
             pipe: 0,
             right,
-            send_buffer: Bytes(64 << 10),
+            send_buffer: FIRST_BUFFER,
+            waits_for_a_third: false,
+            written: FIRST_BUFFER.0 / MSS,
             pacing: None,
             may_pace_itself: false,
             paces_itself: false,
@@ -150,6 +158,20 @@ impl Sender {
 
     pub(crate) fn set_send_buffer(&mut self, payload: Bytes) {
         self.send_buffer = payload;
+        self.write();
+    }
+
+    /// Fills the send buffer, unless the application waits.
+    fn write(&mut self) {
+        let (held, full) = (self.written.saturating_sub(self.una), (self.send_buffer.0 / MSS).max(1));
+        if !self.waits_for_a_third || held * 3 <= full * 2 {
+            self.written = self.una + full;
+        }
+    }
+
+    /// Makes the application wait until a third of its full send buffer is free.
+    pub(crate) fn waiting_for_a_third(self) -> Self {
+        Self { waits_for_a_third: true, ..self }
     }
 
     /// Sets the pacing rate, bytes per second of payload; `None`: as fast as the window allows.
@@ -228,8 +250,7 @@ impl Sender {
     }
 
     fn send_limit(&self) -> u64 {
-        let buffered = self.una + (self.send_buffer.0 / MSS).max(1);
-        buffered.min(self.right / MSS)
+        self.written.max(self.next).min(self.right / MSS)
     }
 
     fn has_room(&self) -> bool {
@@ -323,6 +344,7 @@ impl Sender {
         self.echo = ack.clock;
         let flight = self.next - self.una;
         let (delivered, advanced, sent) = self.deliver(ack);
+        self.write();
         let rtt = sent.map(|sent| Nanos(now.0 - sent.0));
         if let Some(rtt) = rtt {
             self.measure(rtt);

@@ -19,7 +19,7 @@ use crate::pauses::Pauses;
 use crate::probes::{PROBE_BYTES, Prober, TRAIN_BYTES, TRAIN_PACKETS};
 use crate::receiver::{Ack, Receiver};
 use crate::sender::{MSS, Sender, Transmission};
-use crate::subject::{MAXIMUM, SendSide, Subject};
+use crate::subject::{KERNEL, MAXIMUM, SendSide, Subject};
 
 pub(crate) use arriving::ReceiveSide;
 
@@ -178,6 +178,13 @@ impl World {
     pub(crate) fn like_linux(self) -> Self {
         let held_eighths = if self.is_engine { 5 } else { 8 };
         Self { sender: self.sender.pacing_itself().with_hystart(), held_eighths, ..self }
+    }
+
+    /// Makes the sender's application wait, once its send buffer is full, until a third of it is free. A sender without a rule has the
+    /// kernel's send buffer.
+    pub(crate) fn waiting_for_a_third(self) -> Self {
+        let send_side = self.send_side.or_else(|| KERNEL.sender());
+        Self { sender: self.sender.waiting_for_a_third(), send_side, ..self }
     }
 
     /// Runs until `seconds` after the data began.
