@@ -174,20 +174,25 @@ fn inside(directory: &impl AsRawFd, file: &str) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}/{file}", directory.as_raw_fd()))
 }
 
+/// Returns the path of the group that this process is in, below the root of its cgroup namespace: empty for the root, and with `..`
+/// at its begin if it leads out of the namespace. `None` without cgroup v2.
+fn own_path() -> Option<String> {
+    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+    groups.lines().find_map(|line| line.strip_prefix("0::/")).map(str::to_owned)
+}
+
 /// Opens the group that this process is in, or the root if that group is not visible; returns whether it is the own one.
 fn own_group(root: OwnedFd) -> (OwnedFd, bool) {
-    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let path = groups.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
+    let path = own_path().unwrap_or_default();
     if path.is_empty() {
         // A new cgroup namespace without a mount of its own shows the root of another one.
         let is_own = holds_this_process(&root);
         return (root, is_own);
     }
-    // Such a path leads out of the cgroup namespace.
     if path.starts_with("..") {
         return (root, false);
     }
-    match File::open(inside(&root, path)) {
+    match File::open(inside(&root, &path)) {
         Ok(own) => (own.into(), true),
         Err(_) => (root, false),
     }
@@ -203,14 +208,12 @@ fn holds_this_process(group: &impl AsRawFd) -> bool {
 /// their `memory.max` and `memory.high`. `None` if nothing bounds it, or if cgroup v2 is not visible. TCP's buffers count there.
 #[must_use]
 pub fn memory_limit() -> Option<Bytes> {
-    let root = mount::hierarchy().ok()?;
-    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let path = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    let (root, path) = (mount::hierarchy().ok()?, own_path()?);
     // Of a group outside the cgroup namespace only the root of the namespace is visible, and that bounds others.
     if path.starts_with("..") {
         return None;
     }
-    least_limit(Path::new(path), |file| fs::read_to_string(inside(&root, "").join(file)).ok())
+    least_limit(Path::new(&path), |file| fs::read_to_string(inside(&root, "").join(file)).ok())
 }
 
 /// Returns the least limit of the group at `path` and of those above it, whose files `read` reads.

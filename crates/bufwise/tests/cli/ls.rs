@@ -219,7 +219,7 @@ fn root_cgroups_are_named_and_summed_up_and_filter() {
         let mut groups = list["groups"].as_array().unwrap().iter();
         groups.find(|one| one["name"] == *path).unwrap().clone()
     };
-    // Nothing moves while the machine stands still, but it does not each time.
+    // While the machine stands still no byte moves, but it does not stand still in each of five lists.
     let moves = |list: &Value| inside(list)["goodput_bps"].as_u64() > Some(10_000_000);
     let mut lists = std::iter::repeat_with(|| json(&["ls", "--json", "--group", "cgroup"])).take(5);
     let list = lists.find(moves).expect("the cgroup's rate is shown");
