@@ -46,6 +46,11 @@ kernels-short: deps ## Some of them on 6.1 and the newest: load, tune, give back
 	@scripts/install-packages $(VM)
 	@CARGO=$(CARGO) scripts/kernels --short
 
+.PHONY: kernels-fetch
+kernels-fetch: deps ## Fetch the kernels that kernels-short runs them on, if they are not there
+	@scripts/install-packages $(VM)
+	@scripts/kernels --fetch
+
 lint: deps ## Check formatting and lints, those of shell scripts, too
 	@scripts/install-packages git shellcheck
 	git grep -lE '^#!.*(bash|/sh)$$' | xargs shellcheck --severity=error

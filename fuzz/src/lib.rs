@@ -3,4 +3,5 @@
 pub mod checks;
 pub mod host;
 pub mod http;
+pub mod lab;
 pub mod local;

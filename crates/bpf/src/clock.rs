@@ -35,7 +35,7 @@ fn offset(text: &str, clock: &str) -> i64 {
 pub fn now() -> Micros {
     // The monotonic clock exists on every Linux.
     let time = clock_gettime(ClockId::CLOCK_MONOTONIC).map(Duration::from).unwrap_or_default();
-    let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+    let Micros(micros) = time.into();
     Micros(micros.saturating_add_signed(-(OFFSETS.monotonic / 1_000)))
 }
 
@@ -43,8 +43,7 @@ pub fn now() -> Micros {
 /// time for which the thread waited, or the machine stood still, is no cost.
 #[must_use]
 pub fn processor_time() -> Micros {
-    let time = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map(Duration::from).unwrap_or_default();
-    Micros(u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map(Duration::from).unwrap_or_default().into()
 }
 
 /// Converts the start of a process, in ticks as this process sees it, to the kernel's clock; `tick` is in

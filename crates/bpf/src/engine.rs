@@ -1,10 +1,10 @@
 //! Loads and attaches the kernel's side, and exchanges data with it.
 //!
-//! Problem: the programs decide per round trip, alone. User space supplies only what concerns all connections together,
-//! several times a second, and must cost little: one map of flows is read in batches, and one small structure holds the
-//! rule of the shares.
+//! Problem: the programs decide per round trip, each for one connection. User space supplies only the shares, which concern
+//! all connections together, several times a second, and must cost little. So it reads one map of flows in batches, and
+//! writes one small structure with the shares.
 //! The programs are attached to the cgroup itself, not to a descriptor of this process. If this process is killed, they
-//! continue; after five seconds without a heartbeat they go by the congestion window alone.
+//! continue; after five seconds without a heartbeat they follow only the congestion window and the bound of the path.
 
 #![expect(unsafe_code, reason = "the descriptor of the ring is lent by no library")]
 
@@ -47,7 +47,8 @@ const NO_LIMIT: u64 = u64::MAX;
 pub struct Shares {
     /// Memory that any connection's send buffer may hold; `None`: no bound.
     pub level: Option<Bytes>,
-    /// The same for connections that have begun after [`Self::newest_at`] or have sent less than 32 KB; `None`: as all others.
+    /// The same for newcomers: connections that have begun after [`Self::newest_at`] or have sent less than 32 KB; `None`:
+    /// as for all others.
     pub newcomer: Option<Bytes>,
     /// The latest [`FlowState::began_at`] of the connections that have sent.
     pub newest_at: Micros,
@@ -126,7 +127,7 @@ pub struct Engine {
     requests: Receiver<Request>,
     /// The last shares: an unchanged value need not be written again.
     last_shares: Option<Shares>,
-    /// The buffers could not be given back, so the programs stay attached for the next start to find.
+    /// The buffers could not be given back, so the programs stay attached, and the next start finds them.
     stays: bool,
 }
 
@@ -245,9 +246,9 @@ impl Engine {
         swept
     }
 
-    /// Tells the programs that the namespaces have been swept, each by [`Engine::sweep_for`]: from now on a connection
-    /// without a record is new, unless user space sizes such connections. Before that, a callback cannot tell a new
-    /// connection from one that is older than the programs and waits for the sweep of its namespace.
+    /// Tells the programs that all namespaces have been swept, each by [`Engine::sweep_for`]. From now on a connection without a
+    /// record is new, unless user space sizes such connections. Before that, a callback cannot distinguish a new connection
+    /// from one that is older than the programs and whose namespace was not swept yet.
     ///
     /// # Errors
     /// [`EngineError::Map`] with the kernel's answer.
@@ -261,8 +262,8 @@ impl Engine {
         if all.swept == self.said.swept { Ok(()) } else { self.say(all) }
     }
 
-    /// Tells the programs that none of their cgroups' connections is older than they are, as in a cgroup that was just
-    /// made: records may be late ([`Config::record_after`]).
+    /// Tells the programs that no connection of their cgroups is older than they are, as in a cgroup that was just made. So
+    /// records may be late ([`Config::record_after`]).
     ///
     /// # Errors
     /// [`EngineError::Map`] with the kernel's answer.
@@ -308,10 +309,10 @@ impl Engine {
     /// Forgets connections that have closed without a callback, as while the programs were not attached; returns
     /// their number.
     ///
-    /// A connection counts as gone if the last sweep of its network namespace did not meet it and nothing was seen of
-    /// it since that sweep began. If its namespace was not swept within `patience`, it counts as gone when nothing
-    /// was seen of it for `patience`. If an entry is forgotten by mistake, a later sweep takes the connection for
-    /// new, and its buffers for the application's: `patience` should be an hour rather than a minute.
+    /// A connection counts as gone if the last sweep of its network namespace did not meet it, and no sample of it was taken
+    /// since that sweep began. If its namespace was not swept within `patience`, it counts as gone when no sample of it was
+    /// taken for `patience`. If an entry is forgotten by mistake, a later sweep takes the connection for new, and its buffers
+    /// for the application's. So `patience` should be an hour rather than a minute.
     ///
     /// # Errors
     /// [`EngineError::Map`] with the kernel's answer.
@@ -356,12 +357,13 @@ impl Engine {
     }
 
     /// Returns how many connections since the programs were loaded have had no record, because they moved less than
-    /// [`Config::record_after`]. Open connections without a record are included.
+    /// [`Config::record_after`]. Open connections without a record are included. A record that is made again, because it was
+    /// forgotten while its connection lived, counts as one less; the number never falls below zero.
     ///
     /// # Errors
     /// [`EngineError::Map`] with the kernel's answer.
     pub fn unrecorded(&self) -> Result<u64, EngineError> {
-        Ok(self.counts()?.unrecorded)
+        Ok(self.counts()?.unrecorded.cast_signed().max(0).cast_unsigned())
     }
 
     fn counts(&self) -> Result<bw_turnover, EngineError> {
@@ -488,7 +490,7 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        // A panic gives nothing back: as after a kill, the programs stay with their records for the next start to find.
+        // After a panic the buffers are not given back: as after a kill, the next start finds the programs and their records.
         if !self.stays && !thread::panicking() {
             self.detach();
         }

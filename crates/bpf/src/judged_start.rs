@@ -25,8 +25,8 @@ fn after(mut state: bw_fit, sample: &Sample) -> bw_fit {
     state
 }
 
-/// A start with a steady rate, at first without a queue: its next time window, of 10 ms, has the rate of the last one if
-/// ten segments are delivered.
+/// A start with a steady rate, at first without a queue. Its next time window, of 10 ms, has the rate of the last one if ten
+/// segments are delivered.
 fn steady_start() -> bw_fit {
     bw_fit {
         phase: START,
@@ -58,7 +58,8 @@ fn a_path_is_full_only_if_its_queue_has_grown_at_a_steady_rate() {
     assert_eq!(after(bw_fit { steady_rate: 2 * RATE, ..steady_start() }, &long).phase, START);
 }
 
-/// Returns the state after flights of so many segments, each with a distance (us) between its acknowledgements, 30 ms apart.
+/// Returns the state after some flights, 30 ms apart. Each flight has a number of segments, and a distance (us) between its
+/// acknowledgements.
 fn after_flights(flights: &[(u32, u64)]) -> bw_fit {
     let (mut state, mut now, mut delivered) = (bw_fit::default(), NOW, 0);
     for (segments, distance) in flights {
@@ -71,7 +72,7 @@ fn after_flights(flights: &[(u32, u64)]) -> bw_fit {
     state
 }
 
-/// Two trains in a row with one rate: a longer, slower one does not make the connection forget that rate.
+/// Two trains in a row agree on a rate. A longer, slower train does not make the connection forget that rate.
 #[test]
 fn the_rate_on_which_two_trains_agreed_is_remembered() {
     let fast = 10 * RATE;
@@ -80,8 +81,8 @@ fn the_rate_on_which_two_trains_agreed_is_remembered() {
     assert_eq!(sure(200), 0, "two trains of different rates");
 }
 
-/// A queue is others' if it holds more than four times what is under way, in two rounds in a row. A connection that has had half of
-/// the rate on which trains agreed takes a fall for a change of the path.
+/// The queue belongs to others if it holds more than four times the data under way, in two rounds in a row. Once a
+/// connection has had half of the rate on which trains agreed, it takes a fall for a change of the path.
 #[test]
 fn a_roof_ends_where_most_of_the_queue_was_others_in_two_rounds() {
     let began = NOW - 100_000;
@@ -127,22 +128,22 @@ fn a_round_trip_that_delivers_a_sixteenth_more_than_a_train_refutes_it() {
     assert_eq!([phase(RATE + RATE / 16), phase(RATE + RATE / 16 + 1)], [RAMP, START]);
 }
 
-/// Jitter breaks a flight into many trains, of any rate.
+/// Jitter breaks a flight into many trains, whose rates tell nothing.
 #[test]
 fn a_train_of_less_than_a_fifth_of_the_window_tells_nothing() {
     let phase = |evidence| after(bw_fit { evidence, ..with_train(0) }, &sample(20, 1)).phase;
     assert_eq!([phase(3), phase(4)], [START, RAMP]);
 }
 
-/// A flight that jitter has spread is sent at the pace of its acknowledgements, and has twice the rate of the one before.
+/// After jitter has spread a flight, the next flight is sent at the pace of its acknowledgements, and has twice the rate.
 #[test]
 fn trains_whose_rates_differ_by_more_than_a_quarter_tell_nothing() {
     let state = |former_rate| bw_fit { former_rate, ..with_train(0) };
     let phase = |former_rate| after(state(former_rate), &sample(20, 1)).phase;
     let (slower, faster) = (RATE * 4 / 5, RATE + RATE / 4);
     assert_eq!([slower - 1, slower, faster, faster + 1].map(phase), [START, RAMP, RAMP, START]);
-    // At the slower train's rate the next flights could overflow a short queue, but that train tells nothing. Only once they
-    // could at the faster train's rate, too, is there a roof.
+    // At the slower train's rate the next flights could overflow a short queue, but that rate is not confirmed. A roof is set
+    // once they could overflow it at the faster train's rate, too.
     let roof = |cwnd| after(state(2 * RATE), &sample(cwnd, 1)).roof;
     assert_eq!([roof(9), roof(10)], [0, 2 * RATE / 16 * 15]);
 }
@@ -153,8 +154,8 @@ fn the_first_train_counts_alone_if_it_lasts_for_an_eighth_of_a_round_trip_and_2_
     assert_eq!([phase(6_999), phase(7_000)], [START, RAMP]);
 }
 
-/// Jitter may have spread a short first train. At that train's rate, a longer flight could overflow a short queue. So a
-/// first roof is set when the window reaches an eighth of the BDP if the train lasts less than 4 ms, else a quarter.
+/// Jitter may have spread a short first train, so that its rate is too low. If the train lasts less than 4 ms, the first
+/// roof is set when the window reaches an eighth of the BDP, else a quarter.
 #[test]
 fn a_first_train_that_jitter_may_have_spread_gives_a_roof_later() {
     let roof = |train_time, cwnd| after(bw_fit { train_time, ..with_train(0) }, &sample(cwnd, 1)).roof;
@@ -171,10 +172,10 @@ fn after_paced(samples: &[(u64, u32, u64)]) -> bw_fit {
     state
 }
 
-/// If TCP paces, only the first flight is a burst, and few acknowledgements are seen, because they let no segment go at
-/// once. Nine segments in 1.1 ms give a roof when the window reaches an eighth of the BDP, at the rate that they would have
-/// if they had taken 0.15 ms longer. Later flights have TCP's own rate. A pause of a host in the first flight would show
-/// between single segments.
+/// If TCP paces, only the first flight is a burst; later flights have TCP's own rate. Few acknowledgements are seen, because
+/// they let no segment go at once. Nine segments in 1.1 ms give a roof when the window reaches an eighth of the BDP. Its rate
+/// is that of nine segments in a time 0.15 ms longer. A host's pause during the first flight shows as a gap between single
+/// segments, and that flight gives no roof.
 #[test]
 fn a_paced_start_takes_the_rate_of_its_first_flight() {
     let first = [(0, 1, 11), (1_100, 10, 20)];
@@ -190,7 +191,8 @@ fn a_paced_start_takes_the_rate_of_its_first_flight() {
     assert_eq!(after_paced(&[&paused, &second[..]].concat()).phase, START);
 }
 
-/// A round of 100 ms that has used a roof of `RATE`, and ends with this delay beyond `T` and two segments, us.
+/// A round of 100 ms that has used a roof of `RATE`. At its end the round trip exceeds `T` and the time of two segments by
+/// `delay`, us.
 fn delayed(state: bw_fit, delay: u64) -> bw_fit {
     let began = NOW - 100_000;
     let state = bw_fit {
@@ -205,7 +207,7 @@ fn delayed(state: bw_fit, delay: u64) -> bw_fit {
     after(state, &Sample { srtt: RTT + 2_000 + delay, ..sample(100, 100) })
 }
 
-/// The ramp's flights are spread, so a delay that was there all the time is not their queue.
+/// The ramp's flights are spread out, so a delay that lasted through the whole ramp is not their queue.
 #[test]
 fn a_delay_that_lasts_through_the_ramp_belongs_to_the_path() {
     let ramp = |floor, delay| delayed(bw_fit { phase: RAMP, floor, ..bw_fit::default() }, delay);
@@ -220,8 +222,8 @@ fn a_delay_that_lasts_through_the_ramp_belongs_to_the_path() {
     assert_eq!(ramp(500, 3_000).allowed, 0);
 }
 
-/// In the ramp, a path is full if the queue exceeds a delay that was there all the time by twice the threshold (2.25 ms). A
-/// delay that is longer than jitter (3.5 ms) counts as a queue from the beginning.
+/// In the ramp, a path is full if the delay exceeds the one that lasted through the whole ramp by twice the threshold
+/// (2.25 ms). A lasting delay that is longer than jitter (3.5 ms) counts as a queue from the beginning.
 #[test]
 fn a_ramp_ends_when_its_queue_grows_beyond_a_delay_that_was_there_before() {
     let known = |floor, delay| {
@@ -233,7 +235,7 @@ fn a_ramp_ends_when_its_queue_grows_beyond_a_delay_that_was_there_before() {
     }
 }
 
-/// A sender that leaves a part of its roof unused because its host stops again and again may send faster between the pauses:
+/// A host that pauses again and again leaves a part of the roof unused. The sender may then send faster between the pauses:
 /// from the third such round on, the roof rises by a 51st of the path's rate per round, up to an eighth above that rate.
 #[test]
 fn a_roof_rises_where_a_hosts_pauses_leave_it_unused() {
@@ -257,7 +259,8 @@ fn a_roof_rises_where_a_hosts_pauses_leave_it_unused() {
     let higher = RATE + RATE * 20 / 1024;
     assert_eq!(after_round(2, RATE, 100, 90, RATE), (higher, 3));
     assert_eq!(after_round(1, RATE, 100, 90, RATE), (RATE, 2));
-    // Its congestion window allows no more; it delivers less than three quarters; what the path carries arrives.
+    // No rise in three cases: the congestion window allows no more; less than three quarters are delivered; the path's whole
+    // rate arrives.
     assert_eq!(after_round(2, RATE, 42, 90, RATE), (RATE, 0));
     assert_eq!(after_round(2, RATE, 100, 74, RATE), (RATE, 0));
     assert_eq!(after_round(2, RATE, 100, 90, RATE * 9 / 10), (RATE, 0));
@@ -371,9 +374,9 @@ fn a_connection_that_is_left_alone_is_not_tried_again_while_its_application_send
     assert_eq!([after(state(0), &limited).phase, after(state(1), &sample(100, 80)).phase], [OPEN; 2]);
 }
 
-/// Without privilege samples are taken while a path is interrupted, too, when segments are sent again. The queue was there
-/// before. A rate of 0 would stand for one that is not known, and the roof would rise from two segments per round trip by steps
-/// that do not grow.
+/// Without privilege, samples are also taken while a path is interrupted and segments are retransmitted. The queue was there
+/// before. If the rate became 0, it would count as unknown, and the roof would rise from two segments per round trip by
+/// steps that do not grow.
 #[test]
 fn a_path_that_delivers_nothing_leaves_the_roof_as_it_is() {
     let began = NOW - 300_000;
@@ -396,7 +399,7 @@ fn a_path_that_delivers_nothing_leaves_the_roof_as_it_is() {
     assert_eq!(roof_and_known(30), (RATE / 10 - RATE / 80, RATE / 10));
 }
 
-/// An application changes to BBR, and back. The roof of before tells nothing then: the rate is measured for 2 s first.
+/// An application changes to BBR, and back. The old roof tells nothing then, so the rate is first measured for 2 s.
 #[test]
 fn where_the_rule_applies_again_the_roof_begins_with_the_delivered_rate() {
     let began = NOW - RTT;

@@ -7,9 +7,10 @@ mod path;
 
 use proptest::{prelude::*, test_runner::RngSeed};
 
-use crate::abi::{bw_config, bw_fit_window, bw_flow, bw_room};
-use crate::config::{Config, ReceiveRule};
-use crate::rules;
+use crate::abi::{bw_config, bw_control, bw_fit_window, bw_flow, bw_room};
+use crate::config::{Config, ReceiveRule, SendRule};
+use crate::judged::{config, control};
+use crate::rules::{self, NONE};
 use path::{DRS, Path, paths};
 
 const MSS: u64 = 1_448;
@@ -71,8 +72,8 @@ proptest! {
         prop_assert!(taken <= 40, "{taken}: {path:?}");
     }
 
-    /// Round trips are longer than `T`, but by less than the threshold of a queue, so a window far below the BDP looks full. It
-    /// holds no queue, because arrivals fall when the window becomes smaller.
+    /// Round trips are longer than `T`, but by less than the threshold of a queue. So a window far below the BDP seems to fill
+    /// the path. There is no queue, because arrivals fall when the window becomes smaller.
     #[test]
     fn a_window_far_below_the_path_grows_though_round_trips_are_a_little_longer(mut path in paths()) {
         path.run(60);
@@ -81,7 +82,8 @@ proptest! {
         prop_assert!(taken <= 150, "{taken}: {path:?}");
     }
 
-    /// The ramp has taken a small part of the path's rate for all of it. Once arrivals refute that, trials have larger steps.
+    /// The ramp has taken a small part of the path's rate for its whole rate. Once arrivals refute that, trials have larger
+    /// steps.
     #[test]
     fn a_window_of_an_eighth_of_the_path_grows_in_large_steps(mut path in paths()) {
         path.run(60);
@@ -293,8 +295,8 @@ fn a_round_trip_that_delivers_far_more_refutes_trains() {
     assert_eq!([phase(1_250_000), phase(1_250_001)], [RAMP, START]);
 }
 
-/// Data that waits behind a hole is not under way any more: the window is larger by that, in each phase, and the sender is
-/// allowed no more at once when the hole is filled. A peer that never fills it gets three windows at most.
+/// Data that waits behind a hole is not under way any more. So the window is larger by that amount, in each phase, and does
+/// not jump when the hole is filled. A peer that never fills the hole gets three windows at most.
 #[test]
 fn the_window_is_larger_by_what_waits_behind_a_hole() {
     let mut path = Path::new(12_500_000, 40_000);
@@ -310,16 +312,16 @@ fn the_window_is_larger_by_what_waits_behind_a_hole() {
     }
 }
 
-/// If the first flights fill the path, no pause ends a train: it counts once it has lasted half a round trip, although the
-/// train before had a segment more by then. Alone it is no evidence, however long it is.
+/// If the first flights fill the path, no pause ends a train. The train counts once it has lasted half a round trip, even
+/// if the previous train had one segment more. A single train is no evidence, however long it is.
 #[test]
 fn a_train_without_an_end_counts_after_half_a_round_trip() {
     assert_eq!(after_trains(&[40_000], &[&[2_000; 40]]).phase, START);
     assert_ne!(after_trains(&[40_000], &[&[2_000; 10], &[2_100; 11]]).phase, START);
 }
 
-/// Trains of the same rate begin no ramp where round trips are longer than the queue of such a train explains (2.4 ms, half of
-/// that and 3.5 ms allowed), or the handshake's was: the path is jittery.
+/// A path is jittery if round trips, or the handshake's, are longer than the queue of a train explains (2.4 ms; half of that
+/// and 3.5 ms more are allowed). On such a path trains of the same rate begin no ramp.
 #[test]
 fn a_jittery_path_begins_no_ramp() {
     let even = [240; 10];
@@ -355,8 +357,8 @@ fn a_start_is_full_when_round_trips_are_longer_than_ever_before() {
     assert_eq!(full.extra, 204);
 }
 
-/// Trains that are far faster than the `C'` of the ramp leave the window open; slower ones, as of a sender that writes in
-/// pieces, or none, as of a flight that has spread, do not, unless round trips are longer as well.
+/// Trains that are far faster than the `C'` of the ramp leave the window open. Slower trains (a sender that writes in
+/// pieces) or no trains (a flight that has spread) do not, unless round trips are longer as well.
 #[test]
 fn a_ramp_whose_trains_are_faster_leaves_the_window_open() {
     let (even, slower, faster, single) = ([240; 10], [500; 10], [120; 10], [240; 1]);
@@ -368,9 +370,9 @@ fn a_ramp_whose_trains_are_faster_leaves_the_window_open() {
     assert_eq!(after_trains(&[40_000, 40_000, 46_000], spread).phase, OPEN);
 }
 
-/// A ramp beside a queue that it cannot have made, because it is longer than two windows, leaves the window open for 16 s,
-/// though trains confirm the capacity, and also after losses, which such a queue gives to all. A queue that it may have made
-/// itself does not.
+/// A queue of more than two windows cannot be the ramp's own. The ramp then leaves the window open for 16 s, even if trains
+/// confirm the capacity, and also after losses, because such a queue drops packets of all flows. A queue that may be the
+/// ramp's own does not have this effect.
 #[test]
 fn a_ramp_in_a_crowd_leaves_the_window_open() {
     for (rate, rtt) in [(1_250_000, 40_000), (12_500_000, 20_000), (12_500_000, 100_000)] {
@@ -394,7 +396,8 @@ fn a_ramp_in_a_crowd_leaves_the_window_open() {
     }
 }
 
-/// How often the next connection's steps are doubled after `state`, a receiver with so many segments out of order.
+/// Returns how often the next connection's steps are doubled after this one, a receiver in `state` with that number of
+/// segments out of order.
 fn shows(room: &mut bw_room, state: bw_fit_window, out_of_order: u32, now: u64) -> u32 {
     let mut flow = bw_flow { out_of_order, fit_window: state, ..bw_flow::default() };
     rules::learn_room(&mut flow, now, || room);
@@ -420,8 +423,8 @@ fn room_is_forgotten_after_ten_minutes_and_a_loss_after_an_hour() {
     assert_eq!(shows(&mut room, ramp(3), 0, now + 6 * TEN_MINUTES + 1), 1);
 }
 
-/// A ramp that shows room doubles the steps of the next connections, and eight of those double them again, no more; a loss halves
-/// them.
+/// A ramp that shows room doubles the steps of the next connections. Eight such connections double them once more, which is
+/// the most. A loss halves them.
 #[test]
 fn steps_double_with_ramps_that_show_room_and_halve_with_a_loss() {
     let now = 1 << 40;
@@ -440,8 +443,8 @@ fn steps_double_with_ramps_that_show_room_and_halve_with_a_loss() {
     assert_eq!(shows(&mut room, with(0), 0, now + TEN_MINUTES + 1), 1);
 }
 
-/// A start, a ramp that has just begun, and a window that was left open show no room and no loss; a ramp of one round trip is
-/// judged by the first rate measured after it, and a loss until then counts after all.
+/// A start, a ramp that has just begun, and a window that was left open show neither room nor a loss. A ramp of one round
+/// trip shows room at the first rate measured after it, and a loss until then counts.
 #[test]
 fn a_ramp_shows_room_once_its_steps_have_arrived() {
     let now = 1 << 40;
@@ -462,7 +465,7 @@ fn a_ramp_shows_room_once_its_steps_have_arrived() {
     }
 }
 
-/// The rule's window has never been set there.
+/// If the application bounds the window, the rule's window was never set, so it shows nothing.
 #[test]
 fn a_window_that_the_application_bounds_shows_no_room_and_no_loss() {
     for out_of_order in [0, 1] {
@@ -472,5 +475,29 @@ fn a_window_that_the_application_bounds_shows_no_room_and_no_loss() {
         let mut room = bw_room::default();
         rules::learn_room(&mut flow, 1, || &mut room);
         assert_eq!((room.taken_at, room.lost_at), if out_of_order == 0 { (1, 0) } else { (0, 1) });
+    }
+}
+
+/// The queue has not met the steps of such a ramp.
+#[test]
+fn a_ramp_that_a_share_cuts_off_shows_no_room_and_no_loss() {
+    let config = config(SendRule::Kernel, ReceiveRule::Fit);
+    let wanted = 1 << 20;
+    for (window_level, cut) in [(wanted - 1, true), (wanted, false), (NONE, false)] {
+        let all = bw_control { window_level, ..control() };
+        let fit_window = bw_fit_window { window: wanted, ..ramp(3) };
+        let mut flow =
+            bw_flow { mss: 1_448, min_rtt: 40_000, rcv_rtt: 40_000, fit_window, ..bw_flow::default() };
+        let window = rules::decide_window(&config, &all, &mut flow, 1_000_000, false);
+        assert_eq!(window, wanted.min(window_level));
+        for out_of_order in [0, 1] {
+            let (mut flow, mut room) = (bw_flow { out_of_order, ..flow }, bw_room::default());
+            rules::learn_room(&mut flow, 1, || &mut room);
+            assert_eq!((room.taken_at, room.lost_at) == (0, 0), cut, "{window_level}");
+        }
+        // Without user space no share counts.
+        flow.fit_window.cut = 0;
+        rules::decide_window(&config, &all, &mut flow, 2_000_000, true);
+        assert_eq!(flow.fit_window.cut, 0);
     }
 }

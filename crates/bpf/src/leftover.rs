@@ -5,8 +5,8 @@
 //! program of a living bufwise.
 //! - The control map names the owner of a program: process number, process namespace, and start of the process, so
 //!   that a reused number is not mistaken for the owner.
-//! - In the same process namespace this decides, however long the owner was silent (it may be stopped). From another
-//!   namespace, or where `/proc` hides it (`hidepid=`), the process is not visible: there the heartbeat decides.
+//! - In the same process namespace the owner's process decides, however old its heartbeat is (it may be stopped). From another
+//!   namespace, or where `/proc` hides the process (`hidepid=`), the heartbeat decides.
 //! - A program of another version, whose structures differ, can be detached; its settings cannot be read.
 
 use std::fs;
@@ -89,9 +89,9 @@ pub fn leftovers(cgroup: BorrowedFd<'_>) -> Result<Vec<Leftover>, LeftoverError>
     Ok(found)
 }
 
-/// Waits until [`leftovers`] can tell which owners of programs on the host's cgroups live, for up to five seconds. Where only
-/// the heartbeat tells, an owner that was killed just now still counts as alive; one that lives renews it within about a
-/// second.
+/// Waits, for up to five seconds, until [`leftovers`] can tell which owners of programs on the host's cgroups are alive.
+/// Where only the heartbeat decides, an owner that was killed just now still counts as alive; a living owner renews its
+/// heartbeat within about a second.
 ///
 /// # Errors
 /// [`CgroupError::Hierarchy`] without cgroup v2.
@@ -211,9 +211,9 @@ impl Leftover {
     }
 }
 
-/// Time of silence after which an owner counts as dead if nothing else is known of it.
+/// Age of the heartbeat at which an owner counts as dead if its process is not visible.
 const STALE: Micros = Micros(5_000_000);
-/// Time between two looks at a heartbeat.
+/// Time between two reads of a heartbeat.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// The maps of a program that show its owner and its records.
@@ -261,7 +261,8 @@ impl Maps {
         heartbeat(&self.control).is_none_or(|heartbeat| now() - heartbeat <= stale)
     }
 
-    /// Returns whether only the last heartbeat shows that the owner lives, and none has come since the maps were opened.
+    /// Returns whether only the last heartbeat shows that the owner is alive, and no new one has come since the maps were
+    /// opened.
     fn is_in_doubt(&self) -> bool {
         self.control_map.as_ref().and_then(only_value).is_some_and(|present| self.lacks_another(&present))
     }

@@ -3,7 +3,8 @@
 //! Problem: programs in the kernel cannot set buffers beyond `net.core.wmem_max` and `rmem_max`; a process with
 //! CAP_NET_ADMIN can (`SO_SNDBUFFORCE`), but only on a descriptor of its own. pidfd_getfd(2) provides one.
 //! The descriptor is held only for the moment of the call: while a second one exists, the owner's close()
-//! does not close the connection.
+//! does not close the connection. If the owner calls it in that moment, closing the copy closes the connection, and waits
+//! for what is not acknowledged yet, as long as `SO_LINGER` says (`let_go`).
 
 #![expect(unsafe_code, reason = "pidfd_getfd is wrapped by no library")]
 
@@ -11,7 +12,9 @@ use std::ffi::c_int;
 use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::thread;
 
+use nix::sys::stat::fstat;
 use socket2::SockRef;
 
 /// The place of a socket, process and descriptor, where the next search looks first.
@@ -49,6 +52,26 @@ pub(crate) fn whatever_is_at(place: Place) -> io::Result<OwnedFd> {
         return duplicate(place.fd);
     }
     copy(&open_process(place.pid)?, place.fd)
+}
+
+/// Closes a copy of the socket at a place. If its owner has closed its own meanwhile, and closing may wait (`SO_LINGER`), a thread
+/// of its own waits, not the caller.
+///
+/// Less than some microseconds remain in which the owner may close its own unseen.
+pub(crate) fn let_go(socket: OwnedFd, place: Place) {
+    let time = SockRef::from(&socket).linger().ok().flatten();
+    if time.is_none_or(|time| time.is_zero()) || is_there(&socket, place) {
+        return;
+    }
+    // If no thread can be started, the socket is closed here.
+    let _best_effort = thread::Builder::new().name("close".to_owned()).spawn(move || drop(socket));
+}
+
+/// Returns whether a process still has this socket at a place.
+fn is_there(socket: &OwnedFd, place: Place) -> bool {
+    let Ok(status) = fstat(socket) else { return false };
+    let target = fs::read_link(format!("/proc/{}/fd/{}", place.pid, place.fd));
+    target.is_ok_and(|target| target.as_os_str() == format!("socket:[{}]", status.st_ino).as_str())
 }
 
 /// Returns the sockets of a process, by inode (as in `/proc/PID/fd`); none if it may not be inspected or is gone.
@@ -117,7 +140,9 @@ fn owned(result: libc::c_long) -> io::Result<OwnedFd> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write;
     use std::net::{TcpListener, TcpStream};
+    use std::time::{Duration, Instant};
 
     #[test]
     fn a_socket_is_found_by_its_cookie_and_again_by_its_place() {
@@ -134,5 +159,26 @@ mod tests {
         assert_eq!(cookie_at(place), Some(cookie));
         assert!(whatever_is_at(Place { pid: own, fd: -1 }).is_err());
         assert!(may_copy());
+    }
+
+    #[test]
+    fn the_last_copy_of_a_socket_that_lingers_is_closed_without_a_wait() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let server = listener.accept().unwrap().0;
+        SockRef::from(&client).set_linger(Some(Duration::from_secs(60))).unwrap();
+        // More than the server's window takes, so that some of it stays in the send buffer.
+        client.set_nonblocking(true).unwrap();
+        while client.write(&[0; 65_536]).is_ok_and(|written| written > 0) {}
+        let place = Place { pid: std::process::id().cast_signed(), fd: client.as_raw_fd() };
+        let [first, last] = [(); 2].map(|()| whatever_is_at(place).unwrap());
+        assert!(is_there(&first, place));
+        let_go(first, place);
+        drop(client);
+        let began = Instant::now();
+        let_go(last, place);
+        assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
+        // The thread's wait ends.
+        drop(server);
     }
 }

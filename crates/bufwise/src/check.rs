@@ -129,8 +129,13 @@ fn daemon(socket: &Path) -> Point {
 /// Describes a daemon that runs.
 fn running(status: &DaemonStatus) -> Point {
     let connections = counted(status.connections, "connection");
+    let does = if status.dry_run {
+        format!("a dry run, which changes nothing: it watches {connections}")
+    } else {
+        format!("it sizes {connections}")
+    };
     let found = format!(
-        "version {} runs (process {}): policy {} (send), {} (receive); it sizes {connections}",
+        "version {} runs (process {}): policy {} (send), {} (receive); {does}",
         status.version, status.pid, status.policy.send, status.policy.receive
     );
     if status.paused {
@@ -218,6 +223,9 @@ mod tests {
         let begins = "version 1.2.3 runs (process 7): policy abt (send), sobas (receive); it sizes";
         assert_eq!(running(&status(1)), Point::ok("daemon", format!("{begins} 1 connection")));
         assert_eq!(running(&status(12)), Point::ok("daemon", format!("{begins} 12 connections")));
+        let dry = running(&DaemonStatus { dry_run: true, ..status(12) });
+        let ends = "sobas (receive); a dry run, which changes nothing: it watches 12 connections";
+        assert!(dry.status == Status::Ok && dry.found.ends_with(ends), "{}", dry.found);
         let paused = running(&DaemonStatus { paused: true, ..status(0) });
         assert_eq!(paused.status, Status::Limited);
         assert!(paused.advice.is_some_and(|advice| advice.contains("SIGHUP")));

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use bufwise_host::control::server::Server;
 use bufwise_host::daemon::{self, Options, Orders, Task};
 use bufwise_host::log::{self, Format};
-use bufwise_host::metrics::{Address, Endpoint};
+use bufwise_host::metrics::{Address, Endpoint, Interval};
 use bufwise_host::signals::Signals;
 use bufwise_host::tuner::choice::Choice;
 use bufwise_host::tuner::sizes::{AtOnce, Budget, MaxConnections, SmallDocuments};
@@ -96,10 +96,13 @@ pub(crate) struct DaemonArgs {
     /// Serve metrics for Prometheus (GET /metrics) at unix:PATH (mode 0660) or ADDRESS:PORT; default nowhere
     #[arg(long, value_name = "WHERE")]
     metrics: Option<Address>,
-    /// Send the same metrics every 15 s to this receiver of OTLP over HTTP, such as an OpenTelemetry Collector on this host at
+    /// Send the same metrics to this receiver of OTLP over HTTP, such as an OpenTelemetry Collector on this host at
     /// http://127.0.0.1:4318; default nowhere
     #[arg(long, value_name = "URL")]
     otlp: Option<Endpoint>,
+    /// Time between two requests of --otlp, 1s to 3600s; default 15s
+    #[arg(long, value_name = "TIME")]
+    otlp_interval: Option<Interval>,
     /// Also keep the history in this file, so that it outlives the daemon (mode 0600, 64 MiB at most); default only in memory
     #[arg(long, value_name = "FILE")]
     history: Option<PathBuf>,
@@ -123,6 +126,7 @@ impl DaemonArgs {
                 log_format: self.log_format,
                 metrics: self.metrics,
                 otlp: self.otlp,
+                otlp_interval: self.otlp_interval,
                 history: self.history,
                 groups: Vec::new(),
             },
@@ -152,7 +156,8 @@ fn tune(orders: &Orders, task: Task, signals: &Signals) -> Result<(), Failure> {
     let server = Server::bind(task.socket())?;
     // Dropping the server removes the socket, however the daemon ends.
     let _metrics = task.metrics().map(|place| Listener::start(place, server.asker())).transpose()?;
-    let _otlp = task.otlp().map(|to| Pusher::start(to.clone(), server.asker())).transpose()?;
+    let push = |to: &Endpoint| Pusher::start(to.clone(), task.otlp_interval().into(), server.asker());
+    let _otlp = task.otlp().map(push).transpose()?;
     daemon::run(orders, task, signals, &server)?;
     Ok(())
 }

@@ -49,19 +49,25 @@ impl DemoArgs {
         let report = demo::run(&plan, &program, |progress| show(&bar, progress));
         bar.finish_and_clear();
         let report = report.map_err(|error| Failure::new(error.exit_status(), error))?;
-        let picture = match &plot {
-            Some(file) => {
-                demo::draw(&report, file)?;
-                file.display().to_string()
-            }
-            None => format!("none: {PICTURE} cannot be written here; --plot FILE draws it elsewhere"),
-        };
-        if let Some(json) = &self.json {
-            output::json(json, &report)?;
+        let has_run = |name: &str| report.results.iter().any(|result| result.method == name);
+        for method in plan.rounds.iter().flatten().filter(|method| !has_run(method.name)) {
+            output::note(&format!("left out, because this machine cannot run it: {}\n", method.name));
         }
+        // Of a minute and a half, what can be shown is shown.
+        let drawn = plot.as_ref().map_or(Ok(()), |file| demo::draw(&report, file));
+        let picture = match (&plot, &drawn) {
+            (_, Err(error)) => format!("none: {error}"),
+            (Some(file), Ok(())) => file.display().to_string(),
+            (None, Ok(())) => {
+                format!("none: {PICTURE} cannot be written here; --plot FILE draws it elsewhere")
+            }
+        };
+        let written = self.json.as_ref().map_or(Ok(()), |json| output::json(json, &report));
         if !self.json.as_deref().is_some_and(output::is_stdout) {
             output::line(&format!("{report}\npicture: {picture}\n"))?;
         }
+        drawn?;
+        written?;
         Ok(0)
     }
 }

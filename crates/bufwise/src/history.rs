@@ -41,7 +41,7 @@ pub(crate) struct HistoryArgs {
     /// Begin at this time: 30m ago (30m), at 14:00 (14:00), or on a day (2026-11-23T14:00)
     #[arg(long, value_name = "TIME")]
     since: Option<When>,
-    /// Say why it was slow at this time, in the sentences of explain; times as for --since, which it excludes
+    /// Say why it was slow at this time, in the sentences of explain; times as for --since, but not together with it
     #[arg(long, value_name = "TIME", conflicts_with = "since")]
     at: Option<When>,
     /// Write the samples as JSON, into this file; - or none for standard output

@@ -146,10 +146,11 @@ impl PathArgs {
         };
         let interval = Duration::from_nanos(self.interval.0);
         let report = bufwise_lab::path::run(&spec, &programs, interval).map_err(|error| failure(&error))?;
+        // Before the file, whose disk may be full.
+        output::note(&format!("{report}\n"));
         if let Some(json) = &self.json {
             output::json(json, &report)?;
         }
-        output::note(&format!("{report}\n"));
         Ok(u8::try_from(report.client_status).unwrap_or(crate::exit::FAILED))
     }
 
@@ -211,10 +212,11 @@ impl CheckArgs {
         }
         let report = bufwise_lab::check::run(self.quick, |line| output::note(&format!("{line}\n")))
             .map_err(|error| Failure::new(error.exit_status(), error))?;
-        if let Some(json) = &self.json {
-            output::json(json, &report)?;
+        let written = self.json.as_ref().map_or(Ok(()), |json| output::json(json, &report));
+        if !self.json.as_deref().is_some_and(output::is_stdout) {
+            output::line(&format!("{report}\n"))?;
         }
-        output::line(&format!("{report}\n"))?;
+        written?;
         Ok(u8::from(!report.passed))
     }
 }

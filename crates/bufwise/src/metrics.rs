@@ -1,8 +1,9 @@
 //! `bufwise metrics`, and the metrics that the daemon serves with `--metrics` or sends with `--otlp`.
 //!
 //! - [`families`]: the values by name; [`text`]: as text for Prometheus; [`otlp`]: as OTLP for OpenTelemetry.
-//! - [`serve`]: answers over HTTP, on one thread; [`push`]: sends, on another thread.
+//! - [`serve`]: answers over HTTP, on one thread; [`push`]: sends, on another thread, and reads the receiver's [`answer`].
 
+mod answer;
 mod families;
 mod otlp;
 mod push;

@@ -5,10 +5,11 @@ use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
+use bufwise_host::caps::Caps;
 use bufwise_host::control::message::Restored;
 use bufwise_host::control::{self, Reply, Request};
-use bufwise_host::daemon;
 use bufwise_host::leftovers::{self, Cleared};
+use bufwise_host::{daemon, in_words};
 use bufwise_lab::congestion;
 use bufwise_units::counted;
 use clap::Args;
@@ -38,16 +39,23 @@ impl RestoreArgs {
     pub(crate) fn run(self) -> Outcome {
         // If a daemon refuses or fails, that is the result: nothing is changed without it.
         let restored = if self.leftovers { None } else { ask_daemon(self.socket)? };
-        let mut cleared = leftovers::clear()?;
+        let tried = Caps::of_host().ownerless().is_ok_and(|left| !left.is_empty());
+        // What the daemon has done is told, and the laboratory's list put back, all the same.
+        let mut cleared = leftovers::clear()
+            .unwrap_or_else(|error| Cleared { failed: vec![in_words(&error)], ..Cleared::default() });
         if !self.leftovers {
             clear_laboratory(&mut cleared);
         }
+        let restored = restored.map(|mut restored| {
+            restored.notes.retain(|note| is_kept(note, &cleared, tried));
+            restored
+        });
         let Cleared { mut done, mut failed } = cleared;
         if let Some(restored) = restored {
             let connections = counted(restored.connections, "connection");
             done.insert(0, format!("{connections} given back to the kernel"));
             done.extend(restored.settings);
-            done.extend(restored.notes);
+            failed.extend(restored.notes);
             failed.extend(kept(restored.failed_connections));
         }
         if done.is_empty() && failed.is_empty() {
@@ -72,6 +80,25 @@ fn ask_daemon(socket: Option<PathBuf>) -> Result<Option<Restored>, Failure> {
             let answer = format!("the daemon's answer belongs to another request: {other:?}");
             Err(Failure::new(crate::exit::FAILED, answer))
         }
+    }
+}
+
+/// Returns whether a setting still holds that the daemon could not put back, by its `note`. This process tries the same after the
+/// daemon: where it has put back a setting, or says why it could not, its own words count. `tried`: it found settings of ended
+/// owners, and so tried what concerns no single namespace.
+fn is_kept(note: &str, Cleared { done, failed }: &Cleared, tried: bool) -> bool {
+    match namespace_in(note) {
+        Some(place) => !done.iter().chain(failed).any(|line| namespace_in(line) == Some(place)),
+        None => !tried,
+    }
+}
+
+/// Returns the network namespace that a line names, at its end or before the reason of a failure.
+fn namespace_in(line: &str) -> Option<&str> {
+    let (before, named) = line.split_once("network namespace ")?;
+    match before {
+        "" | "not put back: " => named.split(": ").next(),
+        _ => named.strip_suffix(')').filter(|_| before.ends_with('(')),
     }
 }
 
@@ -111,6 +138,22 @@ fn check_socket(path: &Path) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_setting_that_the_daemon_could_not_put_back_is_told_unless_it_was_put_back_since() {
+        let note = "not put back: network namespace blue: cannot write: Read-only file system (os error 30)";
+        let nothing = Cleared::default();
+        let done = |namespace: &str| {
+            let line = format!("net.ipv4.tcp_rmem = 4096 131072 6291456 (network namespace {namespace})");
+            Cleared { done: vec![line], ..Cleared::default() }
+        };
+        let refused = vec!["network namespace blue: cannot write: Input/output error".to_owned()];
+        assert!(is_kept(note, &nothing, true) && is_kept(note, &done("red"), true));
+        assert!(!is_kept(note, &done("blue"), true));
+        assert!(!is_kept(note, &Cleared { failed: refused, ..Cleared::default() }, true));
+        let anywhere = "not put back: not every network namespace could be opened";
+        assert!(is_kept(anywhere, &done("blue"), false) && !is_kept(anywhere, &nothing, true));
+    }
 
     #[test]
     fn connections_that_keep_what_was_set_are_counted() {

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use bufwise_ftp::client::{
-    Access, ClientError, Event, Outcome as Moved, Settings, Tree, Url, Worker, follow, in_parallel,
+    Access, ClientError, Event, Outcome as Moved, Security, Settings, Tree, Url, Worker, follow, in_parallel,
 };
 use bufwise_host::tuner::choice::Choice;
 use bufwise_mover::Cancel;
@@ -143,14 +143,23 @@ impl Command {
             show.event(local, &event);
         });
         self.show.clear();
-        if let Some(server) = worker.server() {
-            self.report.server(server);
-        }
+        self.note_server(&worker);
         drop(worker);
         let treated = treated(self.engine.as_ref(), &moved);
         self.report.files.push(FileReport::new(remote, local, &moved, &tally, started.elapsed(), treated));
         if let Err(error) = moved {
             self.report.failed(error);
+        }
+    }
+
+    /// Notes what the server of a worker's session has announced. Says so if a password went to it in clear text without need.
+    fn note_server(&mut self, worker: &Worker) {
+        let Some(server) = worker.server() else { return };
+        self.report.server(server);
+        let Access { login, security, .. } = &self.access;
+        let sent_password = !login.is_anonymous() && login.password.is_some();
+        if sent_password && matches!(security, Security::Plain) && server.features.auth_tls() {
+            self.show.say("the password went in clear text, though the server offers TLS: --tls encrypts");
         }
     }
 
@@ -202,9 +211,7 @@ impl Command {
         error: ClientError,
     ) -> Outcome {
         self.show.clear();
-        if let Some(server) = worker.server() {
-            self.report.server(server);
-        }
+        self.note_server(worker);
         self.keeps_no_part();
         self.not_made(remote, local, error);
         self.finish()
@@ -218,13 +225,11 @@ impl Command {
         bytes: Option<u64>,
         work: impl Fn(&mut Worker, &T, &mut dyn FnMut(Event<'_>)) -> Done + Sync,
     ) {
-        if let Some(server) = first.server() {
-            self.report.server(server);
-        }
+        self.note_server(&first);
         self.begin_engine();
         let in_flight = self.jobs.min(items.len()).max(1);
-        self.settings.limit = self.settings.limit.map(|limit| limit.scaled(1, in_flight as u64));
-        let mut workers = vec![first.with_limit(self.settings.limit)];
+        self.settings.share_rates(in_flight as u64);
+        let mut workers = vec![first.with_settings(&self.settings)];
         workers.resize_with(in_flight, || Worker::new(&self.access, &self.settings));
         self.show.many(items.len(), bytes);
         let before = self.report.files.len();

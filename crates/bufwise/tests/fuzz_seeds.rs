@@ -12,6 +12,9 @@ mod host;
 #[path = "../../../fuzz/src/http.rs"]
 mod http;
 #[expect(unreachable_pub, reason = "public in the fuzz crate")]
+#[path = "../../../fuzz/src/lab.rs"]
+mod lab;
+#[expect(unreachable_pub, reason = "public in the fuzz crate")]
 #[path = "../../../fuzz/src/local.rs"]
 mod local;
 
@@ -112,6 +115,46 @@ fn configuration_files() {
 #[test]
 fn requests_of_control_clients() {
     replay("request", host::request);
+}
+
+#[test]
+fn answers_of_daemons() {
+    replay("answer", host::answer);
+}
+
+#[test]
+fn histories_on_disk() {
+    replay("history", host::history);
+}
+
+#[test]
+fn journals_of_changed_settings() {
+    replay("journal", host::journal);
+}
+
+#[test]
+fn names_of_containers() {
+    replay("container", host::container);
+}
+
+#[test]
+fn journals_of_laboratories() {
+    replay("congestion", lab::congestion);
+}
+
+#[test]
+fn kept_results() {
+    replay("results", lab::results);
+}
+
+#[test]
+fn packets_of_laboratories() {
+    replay("segment", lab::segment);
+}
+
+#[test]
+fn answers_of_receivers_of_metrics() {
+    replay("collector", http::collector);
 }
 
 #[test]

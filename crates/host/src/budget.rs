@@ -135,7 +135,7 @@ impl Side {
     /// Returns the bytes that are promised and not held.
     #[must_use]
     pub fn reserved_bytes(&self) -> u64 {
-        self.reserved_newcomers_bytes + self.reserved_idle_bytes
+        self.reserved_newcomers_bytes.saturating_add(self.reserved_idle_bytes)
     }
 
     /// Returns the memory of a side without connections: the part of the budget that is not shared out is kept for

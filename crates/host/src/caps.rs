@@ -254,6 +254,14 @@ impl Caps {
     }
 }
 
+/// Returns the content of a journal as it is after it was read and written: a line for each known setting, then the lines of later
+/// versions as they were. Malformed lines are gone.
+#[must_use]
+pub fn rewritten_journal(content: &[u8]) -> String {
+    let text = String::from_utf8_lossy(content);
+    journal::text_of(&journal::entries_in(&text), &text)
+}
+
 /// Returns the number of the calling thread's network namespace: its cookie. Before Linux 5.14 there is no cookie,
 /// and the inode is used, which another namespace may get once this one is gone; only values that the journal lists
 /// as ours are restored there.
@@ -282,7 +290,8 @@ impl Raised {
     /// left, get this owner's bound again.
     pub fn notice_changes(&mut self) -> Result<Vec<Change>> {
         let changes = self.administrators_changes()?;
-        let Some(size) = self.size else { return Ok(changes) };
+        // After a change the devices wait for the next call: their refusal would keep the change from the caller.
+        let Some(size) = self.size.filter(|_| changes.is_empty()) else { return Ok(changes) };
         // Each owner that changes a device, and each that leaves, writes the journal; one that was killed does not.
         if self.beside_another || self.version() != self.journal {
             self.bound_devices(size)?;

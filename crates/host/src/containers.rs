@@ -107,6 +107,10 @@ impl Container {
         None
     }
 
+    fn set_names(&mut self, Names { namespace, pod, container }: Names) {
+        (self.namespace, self.pod, self.container) = (Some(namespace), Some(pod), container);
+    }
+
     /// Returns whether files of a runtime for pods may have the names of this container.
     fn is_of_a_pod(&self, path: &str) -> bool {
         !path.starts_with("/user.slice/") && !matches!(self.runtime.as_deref(), Some("docker" | "podman"))
@@ -170,10 +174,7 @@ impl Root {
     }
 
     fn names(&self, id: &str) -> Option<Names> {
-        let Spec { mut annotations } = spec(&self.directory.join(id).join(self.file))?;
-        let [namespace, pod, container] = self.keys.map(|key| annotations.remove(key));
-        let container = container.and_then(|name| clean(&name));
-        Some(Names { namespace: clean(&namespace?)?, pod: clean(&pod?)?, container })
+        Names::read(&content(&self.directory.join(id).join(self.file))?, self.keys)
     }
 }
 
@@ -185,6 +186,16 @@ struct Names {
     container: Option<String>,
 }
 
+impl Names {
+    /// Reads the names in a specification.
+    fn read(specification: &[u8], keys: Keys) -> Option<Self> {
+        let Spec { mut annotations } = serde_json::from_slice(specification).ok()?;
+        let [namespace, pod, container] = keys.map(|key| annotations.remove(key));
+        let container = container.and_then(|name| clean(&name));
+        Some(Self { namespace: clean(&namespace?)?, pod: clean(&pod?)?, container })
+    }
+}
+
 /// The part of an OCI specification that is read.
 #[derive(Deserialize)]
 struct Spec {
@@ -192,8 +203,21 @@ struct Spec {
     annotations: HashMap<String, String>,
 }
 
-/// Reads a specification; `None` unless `path` is a regular file of bounded length that holds one.
-fn spec(path: &Path) -> Option<Spec> {
+/// Returns the container of a cgroup with this path, with its names in the content of a runtime's file; `None` outside containers.
+#[must_use]
+pub fn described(path: &str, specification: &[u8]) -> Option<Container> {
+    let mut container = Container::of_path(path)?;
+    if container.is_of_a_pod(path) {
+        let names = Containers::default().roots.iter().find_map(|root| Names::read(specification, root.keys));
+        if let Some(names) = names {
+            container.set_names(names);
+        }
+    }
+    Some(container)
+}
+
+/// Reads a file; `None` unless `path` is a regular file of bounded length.
+fn content(path: &Path) -> Option<Vec<u8>> {
     let flags = (OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits();
     let file = File::options().read(true).custom_flags(flags).open(path).ok()?;
     let about = file.metadata().ok()?;
@@ -202,7 +226,7 @@ fn spec(path: &Path) -> Option<Spec> {
     }
     let mut text = Vec::new();
     file.take(LONGEST_FILE).read_to_end(&mut text).ok()?;
-    serde_json::from_slice(&text).ok()
+    Some(text)
 }
 
 /// Returns a name with the letters that Kubernetes allows and a bounded length; other letters are replaced, because
@@ -263,9 +287,8 @@ impl Containers {
         if known.again.is_some_and(|again| now >= again) {
             let names = self.roots.iter().find_map(|root| root.names(&container.id));
             known.again = names.is_none().then(|| now + AGAIN);
-            if let Some(Names { namespace, pod, container: name }) = names {
-                (container.namespace, container.pod, container.container) =
-                    (Some(namespace), Some(pod), name);
+            if let Some(names) = names {
+                container.set_names(names);
             }
         }
         Some(container.clone())

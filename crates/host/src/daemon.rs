@@ -11,7 +11,7 @@
 mod answers;
 mod conditions;
 mod config;
-mod descriptors;
+pub(crate) mod descriptors;
 mod due;
 mod event;
 mod groups;

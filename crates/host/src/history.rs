@@ -83,6 +83,14 @@ pub struct Kept {
     pub retransmitted: u64,
 }
 
+/// Returns the history's file as a start writes it anew after it has read `content`, and the number of malformed lines in that;
+/// `None` if it is the content of another file.
+#[must_use]
+pub fn rewritten_file(content: &[u8]) -> Option<(Vec<u8>, usize)> {
+    // Nothing in memory can refuse to be read or written.
+    file::rewritten(content).ok().flatten()
+}
+
 /// The requested part of the history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]

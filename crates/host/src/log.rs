@@ -11,6 +11,7 @@ use std::env;
 use std::fmt::{self, Display};
 use std::io;
 use std::str::FromStr;
+use std::time::{Duration, Instant};
 
 use bufwise_units::{Micros, counted};
 use nix::sys::stat::fstat;
@@ -26,6 +27,8 @@ use crate::processes::printable;
 
 /// Least time between two lines of one kind.
 const PAUSE: Micros = Micros::from_secs(10);
+/// Least time between two lines on failures of work that the loop does not do.
+const QUIET: Duration = Duration::from_secs(600);
 
 /// Severity of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -204,6 +207,33 @@ impl Limiter {
     }
 }
 
+/// Decides which failures of repeated work are logged: the first one, and another cause, at most one line in ten minutes.
+/// The first success after a failure that was logged is logged as well.
+#[derive(Debug, Default)]
+pub struct Failures {
+    /// The cause that was logged, until the work succeeds.
+    told: Option<String>,
+    /// Failures before this time are not logged.
+    quiet: Option<Instant>,
+}
+
+impl Failures {
+    /// Notes that the work has failed; returns whether to log the cause.
+    pub fn failed(&mut self, cause: &str, now: Instant) -> bool {
+        if self.told.as_deref() == Some(cause) || self.quiet.is_some_and(|quiet| now < quiet) {
+            return false;
+        }
+        self.told = Some(cause.to_owned());
+        self.quiet = Some(now + QUIET);
+        true
+    }
+
+    /// Notes that the work has succeeded; returns whether to log that.
+    pub fn succeeded(&mut self) -> bool {
+        self.told.take().is_some()
+    }
+}
+
 /// Format of the log's lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
@@ -376,6 +406,21 @@ mod tests {
                 "left out, on adopted connections: 1 line",
             ]
         );
+    }
+
+    #[test]
+    fn a_lasting_failure_is_a_line_for_each_cause_and_at_most_one_in_ten_minutes() {
+        let (mut failures, start) = (Failures::default(), Instant::now());
+        let at = |seconds: u64| start + Duration::from_secs(seconds);
+        assert!(!failures.succeeded());
+        let told = [("gone", 0), ("gone", 15), ("full", 30), ("full", 600), ("full", 615), ("full", 1_300)];
+        let told = told.map(|(cause, seconds)| failures.failed(cause, at(seconds)));
+        assert_eq!(told, [true, false, false, true, false, false]);
+        assert!(failures.succeeded() && !failures.succeeded());
+        // Work that fails every other time.
+        assert!(failures.failed("full", at(1_315)));
+        assert!(failures.succeeded());
+        assert!(!failures.failed("full", at(1_330)) && !failures.succeeded());
     }
 
     #[derive(Clone, Default)]

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::budget::{PressureCause, Side};
 use crate::judge::{Cause, Direction};
 use crate::view::{ConnectionView, PolicyNames};
-pub use endpoint::Endpoint;
+pub use endpoint::{Endpoint, Interval};
 pub use groups::{Group, Groups};
 
 /// Histogram bounds of the smoothed round-trip time over the smallest one. Above 17/8 `fit` takes the excess for a
@@ -279,8 +279,9 @@ impl Histogram {
     /// Returns each upper bound with the number of observations up to it; the last bound is infinite.
     pub fn cumulative(&self) -> impl Iterator<Item = (f64, u64)> {
         let bounds = self.bounds.iter().copied().chain([f64::INFINITY]);
-        bounds.zip(&self.counts).scan(0, |sum, (bound, count)| {
-            *sum += count;
+        bounds.zip(&self.counts).scan(0_u64, |sum, (bound, count)| {
+            // A daemon may have sent any figures.
+            *sum = sum.saturating_add(*count);
             Some((bound, *sum))
         })
     }

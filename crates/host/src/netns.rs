@@ -49,10 +49,13 @@ pub fn own() -> Result<Namespace> {
     Ok(Namespace { inode, name, file, own: true })
 }
 
-/// Returns every namespace that can be found, the caller's own first, the others by number. Namespaces of processes
-/// that the caller may not see are skipped: only root sees all.
-pub fn all() -> Result<Vec<Namespace>> {
-    Ok(search(|_| true)?.opened)
+/// Returns every namespace that can be found, the caller's own first, the others by number, and how many further ones could
+/// not be opened, mostly for lack of descriptors. Namespaces of processes that the caller may not see are skipped: only root
+/// sees all.
+pub fn all() -> Result<(Vec<Namespace>, usize)> {
+    let Search { met, opened, .. } = search(|_| true)?;
+    let unopened = met.len() - opened.len();
+    Ok((opened, unopened))
 }
 
 /// Result of a search.
@@ -231,7 +234,7 @@ pub(crate) mod tests {
 
     #[test]
     fn ones_own_comes_first_and_needs_no_privilege() {
-        let all = all().unwrap();
+        let (all, _unopened) = all().unwrap();
         assert_eq!(all[0].inode, fs::metadata("/proc/self/ns/net").unwrap().ino());
         assert_eq!(all.iter().filter(|one| one.inode == all[0].inode).count(), 1);
         let here = thread::current().id();
@@ -258,7 +261,7 @@ pub(crate) mod tests {
         }
         let stranger = Stranger::start();
         let inode = stranger.inode();
-        let all = all().unwrap();
+        let (all, _unopened) = all().unwrap();
         let found = all.iter().find(|one| one.inode == inode).expect("it is found");
         assert_eq!(found.label(), inode.to_string());
         let inside = found.run(|| fs::metadata(OWN).unwrap().ino()).unwrap();

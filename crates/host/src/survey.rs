@@ -12,6 +12,7 @@ use bufwise_units::{Micros, counted};
 
 use crate::cgroups::Cgroups;
 use crate::containers::Container;
+use crate::daemon::descriptors::raise_limit;
 use crate::error::Result;
 use crate::netns;
 use crate::processes::Holders;
@@ -57,11 +58,12 @@ impl Found<'_> {
 }
 
 impl Survey {
-    /// Opens the diagnostics of every namespace that may be entered.
+    /// Opens the diagnostics of every namespace that may be entered. Each takes a descriptor: the process's limit is raised.
     pub fn open() -> Result<Self> {
         let mut survey = Self { places: Vec::new(), cgroups: Cgroups::default(), notes: Vec::new() };
-        let mut closed = 0;
-        for (place, namespace) in netns::all()?.into_iter().enumerate() {
+        raise_limit();
+        let (namespaces, mut closed) = netns::all()?;
+        for (place, namespace) in namespaces.into_iter().enumerate() {
             match namespace.run(Diag::open) {
                 Ok(Ok(diag)) => {
                     let label = namespace.label();

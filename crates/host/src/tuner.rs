@@ -41,8 +41,8 @@ pub(crate) fn held_to_receive(flows: &[FlowState]) -> Bytes {
 }
 
 /// Memory of a sender's initial window, bytes: ten segments of 1,448 bytes, two in each buffer of 4 KiB. A connection
-/// holds this much before a share can bind, in addition to the buffer that its writer fills. Measured: 23.9 KB for each
-/// of 500 connections with buffers of 4 KiB.
+/// holds this much before a share can limit it, in addition to the buffer that its writer fills. Measured: 23.9 KB in all
+/// for each of 500 connections with buffers of 4 KiB.
 const INITIAL_WINDOW: Bytes = Bytes(20 << 10);
 
 /// Returns why the budget cannot be kept with these writers, and the remedy; `None` if it can be kept. A connection
@@ -69,10 +69,10 @@ pub fn shortage<'a>(writers: impl Iterator<Item = &'a FlowState>, budget: Bytes)
     })
 }
 
-/// Returns for how many busy connections a small budget can be kept, and what to do for more. Without a bound on the
-/// devices (`bounds_devices` is false, because other programs use them as well) these are few: no socket setting bounds
-/// what a writer fills at once. `None` if the user did not set the memory, or has set what writers fill, or if the
-/// budget is large enough for many writers (`plan::WRITERS`).
+/// Returns for how many busy connections a small budget can be kept, and what to do for more. These are few if the devices
+/// are not bounded (`bounds_devices` is false, because other programs use them as well): no socket option bounds what a
+/// writer fills at once. `None` if the user has not set the memory, if the user has set what writers fill, or if the budget
+/// is large enough for many writers (`plan::WRITERS`).
 #[must_use]
 pub fn kept_for(plan: &Plan, bounds_devices: bool) -> Option<String> {
     let each = if bounds_devices {
@@ -211,10 +211,10 @@ impl Tuner {
         }
     }
 
-    /// Returns the connections as the engine has just sampled them; `None`: the caller must use socket diagnostics.
+    /// Returns the connections that the engine has sampled since the last call; `None`: the caller must use socket diagnostics.
     #[must_use]
-    pub fn connections(&self) -> Option<Vec<Connection>> {
-        match &self.engine {
+    pub fn connections(&mut self) -> Option<Vec<Connection>> {
+        match &mut self.engine {
             RunEngine::Kernel(_) => None,
             RunEngine::User(engine) => Some(engine.connections().copied().collect()),
         }
@@ -236,7 +236,8 @@ impl Tuner {
     pub fn observe(&mut self, flows: &[FlowState], held: Bytes) -> Result<Option<u64>> {
         let bounds = self.books.observe(flows, held, now());
         let at_once = bounds.at_once;
-        // Orders that could not be written are written again; the bound of the devices, lost with this sample, is returned again.
+        // The next sample returns the bound of the devices again, which was lost with this one; the next round repeats the
+        // orders.
         tell(&mut self.engine, bounds).inspect_err(|_| self.books.tell_again())?;
         Ok(at_once)
     }
@@ -330,8 +331,8 @@ pub(crate) fn tell(
     engine: &mut impl TakesBounds,
     Bounds { shares, orders, forget, at_once: _ }: Bounds,
 ) -> Result<(), EngineError> {
-    // If an order cannot be written, forget closed connections and renew the heartbeat all the same: the next round repeats
-    // the order, but closed connections would be counted again.
+    // Even if an order cannot be written, closed connections are forgotten, because they would be counted again, and the
+    // heartbeat is renewed. The next round repeats the order.
     let ordered = engine.order(&orders);
     forget.iter().for_each(|cookie| engine.forget(*cookie));
     engine.heartbeat(shares).and(ordered)

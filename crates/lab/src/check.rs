@@ -179,8 +179,7 @@ impl CheckReport {
 /// [`CheckError`] when a run could not be made at all, or a signal asks to stop. A value out of range is a row that fails, not an
 /// error.
 pub fn run(quick: bool, mut progress: impl FnMut(&str)) -> Result<CheckReport, CheckError> {
-    // A run of iperf3 leaves signals ignored; without this, those that come between two such runs would be lost.
-    let stop = StopSignal::watch().map_err(|source| PathError::from(CommandError::Signals(source)))?;
+    let stop = watch_signals()?;
     let mut rows = Vec::new();
     let times = if quick { (2, 3) } else { (3, 6) };
     for rate in RATES_MBIT {
@@ -190,16 +189,14 @@ pub fn run(quick: bool, mut progress: impl FnMut(&str)) -> Result<CheckReport, C
             }
             progress(&format!("{rate} Mbit/s, {rtt} ms"));
             let spec = spec(rate, rtt);
-            rows.extend(goodput_rows(&spec, rate, rtt, times)?);
-            rows.extend(round_trip_rows(&spec, rate, rtt)?);
-            stop.continues()?;
+            rows.extend(goodput_rows(&spec, (rate, rtt), times, &stop)?);
+            rows.extend(unless_stopped(&stop, round_trip_rows(&spec, rate, rtt))?);
         }
     }
     progress("no limit");
-    rows.push(unlimited_row()?);
+    rows.push(unlimited_row(&stop)?);
     progress("a burst into a full queue");
-    rows.extend(burst_rows()?);
-    stop.continues()?;
+    rows.extend(unless_stopped(&stop, burst_rows())?);
     Ok(CheckReport::new(rows))
 }
 
@@ -211,11 +208,24 @@ pub fn run(quick: bool, mut progress: impl FnMut(&str)) -> Result<CheckReport, C
 pub fn before_runs() -> Result<CheckReport, CheckError> {
     let (rate, rtt) = (RATES_MBIT[1], RTTS_MS[0]);
     let spec = spec(rate, rtt);
-    // The run of iperf3 catches signals, and leaves them ignored, so it comes last.
-    let mut rows = Vec::from(round_trip_rows(&spec, rate, rtt)?);
-    rows.extend(burst_rows()?);
-    rows.extend(goodput_rows(&spec, rate, rtt, (1, 2))?);
+    let stop = watch_signals()?;
+    let mut rows = Vec::from(unless_stopped(&stop, round_trip_rows(&spec, rate, rtt))?);
+    rows.extend(unless_stopped(&stop, burst_rows())?);
+    rows.extend(goodput_rows(&spec, (rate, rtt), (1, 2), &stop)?);
     Ok(CheckReport::new(rows))
+}
+
+/// Catches the signals that ask to stop. A run of iperf3 leaves them ignored, so those that come between two such runs, or while
+/// hosts are set up, would be lost.
+fn watch_signals() -> Result<StopSignal, CheckError> {
+    Ok(StopSignal::watch().map_err(|source| PathError::from(CommandError::Signals(source)))?)
+}
+
+/// Returns the error of a signal that has asked to stop, else `done`. A signal reaches the programs as well, so their outcome does not
+/// matter then.
+fn unless_stopped<T, E: Into<CheckError>>(stop: &StopSignal, done: Result<T, E>) -> Result<T, CheckError> {
+    stop.continues()?;
+    done.map_err(Into::into)
 }
 
 fn spec(rate_mbit: u64, rtt_ms: u64) -> PathSpec {
@@ -233,7 +243,7 @@ fn spec(rate_mbit: u64, rtt_ms: u64) -> PathSpec {
     }
 }
 
-fn iperf3(spec: &PathSpec, client: &str) -> Result<LabReport, CheckError> {
+fn iperf3(spec: &PathSpec, client: &str, stop: &StopSignal) -> Result<LabReport, CheckError> {
     let programs = Programs {
         server: Some("iperf3 -s -1".into()),
         listeners: 1,
@@ -242,12 +252,13 @@ fn iperf3(spec: &PathSpec, client: &str) -> Result<LabReport, CheckError> {
         timeout: Duration::from_secs(60),
         output: ClientOutput::Kept,
     };
-    let mut last = path::run(spec, &programs, Duration::from_millis(200))?;
+    let once = || unless_stopped(stop, path::run(spec, &programs, Duration::from_millis(200)));
+    let mut last = once()?;
     for _ in 1..ATTEMPTS {
         if last.valid && paused_percent(&last) <= PAUSED_PERCENT {
             break;
         }
-        last = path::run(spec, &programs, Duration::from_millis(200))?;
+        last = once()?;
     }
     Ok(last)
 }
@@ -259,12 +270,12 @@ fn paused_percent(report: &LabReport) -> f64 {
 /// Measures the goodput of a window-limited iperf3 for `seconds`, after those that it omits for slow start.
 fn goodput_rows(
     spec: &PathSpec,
-    rate: u64,
-    rtt: u64,
+    (rate, rtt): (u64, u64),
     (omit, seconds): (u32, u32),
+    stop: &StopSignal,
 ) -> Result<Vec<Row>, CheckError> {
     let client = format!("iperf3 -c 198.18.0.2 -C cubic -O {omit} -t {seconds} -J");
-    let report = iperf3(spec, &client)?;
+    let report = iperf3(spec, &client, stop)?;
     let goodput = report.goodput_bps.ok_or(CheckError::Iperf3(report.client_status))? / 1e6;
     let theory = goodput_ceiling(BitRate(rate * 1_000_000), DEFAULT_MTU) / 1e6;
     let path = format!("{rate} Mbit/s, {rtt} ms");
@@ -316,8 +327,8 @@ fn bind(hosts: &Hosts, on_a: bool) -> Result<UdpSocket, CheckError> {
     Ok(socket)
 }
 
-fn unlimited_row() -> Result<Row, CheckError> {
-    let report = iperf3(&PathSpec::default(), "iperf3 -c 198.18.0.2 -C cubic -O 1 -t 4 -J")?;
+fn unlimited_row(stop: &StopSignal) -> Result<Row, CheckError> {
+    let report = iperf3(&PathSpec::default(), "iperf3 -c 198.18.0.2 -C cubic -O 1 -t 4 -J", stop)?;
     let goodput = report.goodput_bps.ok_or(CheckError::Iperf3(report.client_status))? / 1e6;
     // Without a rate the link drops no packet, so a late packet does no harm.
     Ok(Row::new("no limit: goodput".to_owned(), "Mbit/s", goodput, Some(UNLIMITED_MBIT), None))

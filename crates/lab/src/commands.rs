@@ -62,11 +62,15 @@ pub enum CommandError {
         /// Its last line of output, after a colon.
         words: String,
     },
-    /// The server runs, but no port is open.
-    #[error("server command {command:?} does not listen on any port after {seconds} s{words}")]
+    /// The servers run, but too few ports are open.
+    #[error("server command {command:?} {} after {seconds} s{words}", listens(*.found, *.wanted))]
     NotListening {
         /// The command.
         command: String,
+        /// The number of ports on which servers listen.
+        found: usize,
+        /// The number on which they should.
+        wanted: usize,
         /// The time that it had, in seconds.
         seconds: u64,
         /// Its last line of output, after a colon.
@@ -276,14 +280,18 @@ impl Programs {
     ) -> Result<(), CommandError> {
         let started = Instant::now();
         let mut diag = host.run(Diag::open)?.ok();
-        // If the sockets cannot be listed, the client starts after the same time nevertheless.
-        while diag.as_mut().is_none_or(|diag| listening(diag) < self.listeners) {
+        loop {
+            let found = diag.as_mut().map(listening);
+            if found.is_some_and(|found| found >= self.listeners) {
+                return Ok(());
+            }
             if started.elapsed() >= SERVER_PATIENCE {
-                if diag.is_none() {
-                    break;
-                }
+                // If the sockets cannot be listed, the client starts after the same time nevertheless.
+                let Some(found) = found else { return Ok(()) };
                 return Err(CommandError::NotListening {
                     command: shown(command),
+                    found,
+                    wanted: self.listeners,
                     seconds: SERVER_PATIENCE.as_secs(),
                     words: last_words(words),
                 });
@@ -300,7 +308,6 @@ impl Programs {
                 Ok(_) | Err(_) => {}
             }
         }
-        Ok(())
     }
 }
 
@@ -363,6 +370,14 @@ fn listening(diag: &mut Diag) -> usize {
     let udp = diag.udp(None).unwrap_or_default();
     let tcp = tcp.into_iter().map(|socket| socket.local.port());
     tcp.chain(udp.into_iter().map(|socket| socket.local.port())).collect::<BTreeSet<u16>>().len()
+}
+
+/// Describes on how many ports servers listen, where more should be open.
+fn listens(found: usize, wanted: usize) -> String {
+    match found {
+        0 => "does not listen on any port".to_owned(),
+        _ => format!("listens on {found} of {wanted} ports"),
+    }
 }
 
 fn shell(command: &OsStr) -> Command {
@@ -484,6 +499,25 @@ impl Drop for SignalWatch {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn servers_that_do_not_all_listen_are_counted() {
+        let error = |found| CommandError::NotListening {
+            command: "serve".to_owned(),
+            found,
+            wanted: 3,
+            seconds: 10,
+            words: ": bind failed".to_owned(),
+        };
+        let texts = [0, 2].map(|found| error(found).to_string());
+        assert_eq!(
+            texts,
+            [
+                "server command \"serve\" does not listen on any port after 10 s: bind failed",
+                "server command \"serve\" listens on 2 of 3 ports after 10 s: bind failed",
+            ]
+        );
+    }
 
     #[test]
     fn long_output_is_known_to_be_cut() {

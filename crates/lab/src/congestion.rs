@@ -7,9 +7,12 @@
 
 use std::fs::{self, File, TryLockError};
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
+use bufwise_socket::file::is_at;
+use bufwise_socket::options;
 use thiserror::Error;
 
 use crate::host::{Host, HostError};
@@ -64,7 +67,8 @@ pub fn available() -> Vec<String> {
 pub fn check(name: &str) -> Result<(), CongestionError> {
     let available = available();
     // A system that hides the list cannot be judged before a host's default is set.
-    if available.is_empty() || available.iter().any(|known| known == name) || has_module(name) {
+    let is_there = available.is_empty() || available.iter().any(|known| known == name);
+    if is_there || has_module(name) || loads(name) {
         return Ok(());
     }
     Err(CongestionError::Unknown { name: name.to_owned(), available: available.join(" ") })
@@ -75,6 +79,13 @@ fn has_module(name: &str) -> bool {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let modules = fs::read_to_string(format!("/lib/modules/{}/modules.dep", release.trim()));
     modules.is_ok_and(|modules| modules.contains(&format!("/tcp_{name}.ko")))
+}
+
+/// Whether a socket of this process may have the congestion control. Asking as root loads its module, also from inside a
+/// container that does not see the modules' files.
+pub(crate) fn loads(name: &str) -> bool {
+    let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
+    socket.is_ok_and(|socket| options::set_congestion_control(&socket, name).is_ok())
 }
 
 /// Makes `name` the default congestion control of `host`; the kernel loads a module for it if it has one.
@@ -103,7 +114,15 @@ pub fn set_default(host: &Host, name: &str) -> Result<(), CongestionError> {
 /// # Errors
 /// The file system's error.
 pub fn restore_after_crash() -> io::Result<Option<String>> {
-    Journal::left_behind(Path::new(JOURNAL), Path::new(ALLOWED))?.map_or(Ok(None), Journal::put_back)
+    restore_from(Path::new(JOURNAL), Path::new(ALLOWED))
+}
+
+/// As [`restore_after_crash`], with a journal and a list in other files.
+///
+/// # Errors
+/// The file system's error.
+pub fn restore_from(journal: &Path, allowed: &Path) -> io::Result<Option<String>> {
+    Journal::left_behind(journal, allowed)?.map_or(Ok(None), Journal::put_back)
 }
 
 /// The file with the former value of the list while it is widened. The process that widens the list holds its lock, which ends
@@ -122,7 +141,8 @@ impl<'a> Journal<'a> {
             let file =
                 File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
             file.lock()?;
-            if is_at(&file, path)? {
+            // If it is no longer there, its former holder has removed it, and another may hold a new one.
+            if is_at(&file, path) {
                 let journal = Self { path, allowed, file };
                 journal.write_back()?;
                 return Ok(journal);
@@ -138,7 +158,7 @@ impl<'a> Journal<'a> {
             other => other?,
         };
         match file.try_lock() {
-            Ok(()) => Ok(is_at(&file, path)?.then_some(Self { path, allowed, file })),
+            Ok(()) => Ok(is_at(&file, path).then_some(Self { path, allowed, file })),
             Err(TryLockError::WouldBlock) => Ok(None),
             Err(TryLockError::Error(error)) => Err(error),
         }
@@ -172,12 +192,6 @@ impl<'a> Journal<'a> {
     }
 }
 
-/// Whether the locked `file` is still the one at `path`; else its former holder has removed it, and another may hold a new one.
-fn is_at(file: &File, path: &Path) -> io::Result<bool> {
-    let own = file.metadata()?.ino();
-    Ok(fs::metadata(path).is_ok_and(|found| found.ino() == own))
-}
-
 #[cfg(test)]
 mod tests {
     use std::thread;
@@ -188,7 +202,7 @@ mod tests {
     fn a_list_that_a_killed_process_left_widened_is_restored_but_not_one_in_use() {
         let directory = tempfile::tempdir().unwrap();
         let [path, list] = ["journal", "list"].map(|name| directory.path().join(name));
-        let restore = || Journal::left_behind(&path, &list).unwrap().map(|left| left.put_back().unwrap());
+        let restore = || restore_from(&path, &list).unwrap();
         fs::write(&list, "reno cubic\n").unwrap();
         let journal = Journal::lock(&path, &list).unwrap();
         journal.widen("bbr").unwrap();
@@ -196,7 +210,7 @@ mod tests {
         assert_eq!(fs::read_to_string(&list).unwrap(), "reno cubic bbr");
         // The lock ends with the process.
         drop(journal);
-        assert_eq!(restore(), Some(Some("reno cubic\n".to_owned())));
+        assert_eq!(restore().as_deref(), Some("reno cubic\n"));
         assert_eq!(fs::read_to_string(&list).unwrap(), "reno cubic\n");
         assert!(!path.exists() && restore().is_none());
     }

@@ -154,7 +154,8 @@ pub fn samples(runs: &[Recorded]) -> Result<String, fmt::Error> {
     Ok(text)
 }
 
-/// Writes every sample of the tight link of the runs over paths; counters are since the start of the run.
+/// Writes every sample of the tight link of the runs over paths; counters are since the start of the run, and queues without emulated
+/// cross traffic.
 ///
 /// # Errors
 /// Never: writing to a string does not fail.

@@ -83,7 +83,7 @@ pub struct Progress {
     pub share: f64,
 }
 
-/// Runs all methods of `plan`, except those with congestion controls that this kernel lacks. `program` is bufwise's own
+/// Runs all methods of `plan`, except those that this machine cannot run. `program` is bufwise's own
 /// file; `progress` is called some times per second.
 ///
 /// # Errors

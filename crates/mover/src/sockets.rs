@@ -15,6 +15,7 @@ use bufwise_socket::options;
 use bufwise_units::Bytes;
 use nix::errno::Errno;
 use nix::poll::PollFlags;
+use nix::sys::socket::{setsockopt, sockopt};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::cancel::Cancel;
@@ -33,13 +34,16 @@ pub struct Sockets {
     pub receive_buffer: Option<Bytes>,
     /// Congestion control by name.
     pub congestion: Option<String>,
+    /// Own address of connections that are made, whatever its port. The system's choice may differ from one connection to the
+    /// next: a host has several addresses, or a temporary one of IPv6 expires.
+    pub source: Option<SocketAddr>,
 }
 
 impl Sockets {
     /// Returns options that give both buffers this size, as programs did before autotuning.
     #[must_use]
     pub fn fixed(size: Bytes) -> Self {
-        Self { send_buffer: Some(size), receive_buffer: Some(size), congestion: None }
+        Self { send_buffer: Some(size), receive_buffer: Some(size), ..Self::default() }
     }
 
     /// Returns the options that `policy` needs before the connection is made.
@@ -59,6 +63,12 @@ impl Sockets {
     #[must_use]
     pub fn with_congestion(self, name: &str) -> Self {
         Self { congestion: Some(name.to_owned()), ..self }
+    }
+
+    /// Makes connections from this own address, too, whatever its port.
+    #[must_use]
+    pub fn with_source(self, own: SocketAddr) -> Self {
+        Self { source: Some(own), ..self }
     }
 
     /// Listens on `address`; connections accepted there inherit the settings.
@@ -92,6 +102,12 @@ impl Sockets {
         let deadline = Instant::now() + timeout;
         let failed = |source| MoveError::Connect { operation: "connecting to", address, source };
         let socket = self.prepare(address)?;
+        if let Some(mut own) = self.source {
+            own.set_port(0);
+            // The port is chosen when the peer is known: connections to different peers, or ports of one, can share it.
+            let _chosen_now = setsockopt(&socket, sockopt::IpBindAddressNoPort, &true);
+            socket.bind(&own.into()).map_err(failed)?;
+        }
         socket.set_nonblocking(true).map_err(failed)?;
         match socket.connect(&address.into()) {
             Err(error) if error.raw_os_error() == Some(Errno::EINPROGRESS as i32) => {

@@ -270,6 +270,15 @@ fn fixed_buffers_and_congestion_control_reach_both_ends() {
 }
 
 #[test]
+fn a_connection_comes_from_the_address_that_is_named() {
+    let listener = Sockets::default().listen(any_port()).unwrap();
+    let own = SocketAddr::from(([127, 0, 0, 2], listener.local_addr().unwrap().port()));
+    let sockets = Sockets::default().with_source(own);
+    let connected = sockets.connect(listener.local_addr().unwrap(), TEST_TIMEOUT).unwrap();
+    assert_eq!(connected.local_addr().unwrap().ip(), own.ip());
+}
+
+#[test]
 fn strangers_are_hung_up_on_and_waiting_ends() {
     let listener = Sockets::default().listen(any_port()).unwrap();
     let address = listener.local_addr().unwrap();

@@ -4,19 +4,21 @@
 //! until the queue is full. Linux's own autotuning ends at the maximum of `tcp_wmem`, 4 MB by default, and so bounds
 //! the queue by chance. A rule without that maximum fills the queue for all other flows too, and holds several windows
 //! of memory besides.
-//! Source: ours. The rate of a path as the largest recent delivery rate, and the end of the start phase: Cardwell 2016
-//! (BBR).
+//! Source: ours. Two ideas are from Cardwell 2016 (BBR): the largest recent delivery rate stands for the path's rate, and
+//! the start ends when that rate no longer grows.
 //! Terms: `R` is the largest recent delivery rate, `T` the shortest round-trip time. The *lean* bound is memory for
 //! `2 R T` and a slack (for `4 R T` while `R` grows). The *usual* bound is what the kernel's autotuning would have
 //! allowed: memory for the window, at most the maximum of `tcp_wmem`.
 //! - The lean bound holds as long as it costs no rate.
-//! - When the rate falls below `7/8 R` while there is a queue, either other flows fill the queue or the path has
-//!   changed, whether or not the bound binds. The bound then rises to the usual one, to compete as under the kernel;
-//!   also where the bound binds and the round trip stays longer than `R` needs for the payload of the lean bound.
+//! - When the rate falls below `7/8 R` while there is a queue, either other flows fill the queue or the path has changed,
+//!   whether or not the bound limits the window. The bound then rises to the usual one, to compete as under the kernel.
+//!   It also rises where it limits the window and round trips stay longer than `R` needs for the payload of the lean
+//!   bound.
 //! - After a while `R` is measured anew and the bound descends, an eighth at a time. If that costs rate, the bound
 //!   rises again, and the next attempt comes later.
-//! - The usual bound also holds after a full buffer has run empty: a writer that comes late needs more than its path.
-//! - Where there is no queue the lean bound gains nothing, and the usual one holds.
+//! - The usual bound also holds after a full buffer has run empty: a program that writes late needs a larger buffer than
+//!   its path does.
+//! - Where there is no queue, the lean bound would gain nothing, and the usual bound holds.
 //!
 //! Properties kept: there is no bound without a measured rate; a bound is never below the slack; a time in which the
 //! application limits the sender neither lowers `R` nor counts as lost rate; a start that doubles its window each round
@@ -45,7 +47,7 @@ const RISE: u64 = 32;
 const FALLEN: u32 = 2;
 /// `R` is the largest rate of the present period and of the one before, counted in time with data to send.
 const PERIOD: Micros = Micros(8_000_000);
-/// How long the usual bound holds: the first time, and at most.
+/// Time for which the usual bound holds: the first time, and at most, because each attempt doubles it.
 const HOLD: Micros = Micros(2_000_000);
 const LONGEST_HOLD: Micros = Micros(64_000_000);
 /// While the bound descends, a queue of the connection's own drains: each round trip measured is at least 1/16 shorter
@@ -123,7 +125,7 @@ pub struct Bound {
     fallen: u32,
     /// Measurements in a row without a queue.
     empty: u32,
-    /// The bound was seen to bind while the buffer was full.
+    /// The bound has limited the window while the buffer was full.
     was_full: bool,
 }
 
@@ -275,8 +277,8 @@ impl Bound {
         product.scaled(LEAN.0, LEAN.1) + SLACK
     }
 
-    /// Returns the bound to approach. A rate that no longer doubles but still rises has the room of a growing one, at
-    /// most what the kernel would have given: within that limit it harms no other flow.
+    /// Returns the bound to approach. A connection whose rate no longer doubles but still rises gets the room of one whose
+    /// rate grows, but at most what the kernel would have given: within that limit it harms no other flow.
     fn wanted(&self, sample: &BoundSample) -> Bytes {
         let lean = self.lean(sample);
         let growing = lean.times(2) - SLACK;
@@ -288,8 +290,8 @@ impl Bound {
         }
     }
 
-    /// Moves the bound towards `wanted`: down an eighth at a time, up at once but not for less than a sixteenth. While
-    /// the rate grows, the bound is `wanted` at once.
+    /// Moves the bound towards `wanted`: down by an eighth at a time; up at once, but only by more than a sixteenth. While
+    /// the rate grows, the bound becomes `wanted` at once.
     fn step(&mut self, wanted: Bytes) {
         self.memory = Some(match self.memory {
             Some(memory) if !self.grows() && wanted.0 <= memory.0 + memory.0 / 16 => {

@@ -7,8 +7,8 @@
 //!
 //! [`PolicyKind`] lists the policies by name.
 //!
-//! The head of a module names the paper from which its rule is taken. *Ours* marks additions of bufwise, and *Keeps* lists
-//! the properties that tests check.
+//! The head of a module names the paper from which its rule is taken. *Ours* marks additions of bufwise, and *Properties
+//! kept* lists what tests check.
 
 pub mod abt;
 mod arrivals;

@@ -42,14 +42,14 @@ pub struct Device {
 }
 
 impl Device {
-    /// Returns the device with that number (shown by `ip link`) and name; `None` if the name is empty or over 15
-    /// bytes.
+    /// Returns the device with that number (shown by `ip link`) and name; `None` if the name is empty, over 15 bytes or has a
+    /// zero, at which the kernel's would end.
     #[must_use]
     pub fn new(index: u32, name: &str) -> Option<Self> {
         let mut bytes = [0; libc::IFNAMSIZ];
         bytes
             .get_mut(..name.len())
-            .filter(|_| (1..libc::IFNAMSIZ).contains(&name.len()))?
+            .filter(|_| (1..libc::IFNAMSIZ).contains(&name.len()) && !name.contains('\0'))?
             .copy_from_slice(name.as_bytes());
         Some(Self { index, name: Name(bytes) })
     }
@@ -292,7 +292,9 @@ mod tests {
         let device = |index, name| Device::new(index, name).unwrap();
         assert_eq!(device(3, "eth0"), device(3, "ens3"));
         assert_ne!(device(3, "eth0"), device(4, "eth0"));
-        assert_eq!((Device::new(1, ""), Device::new(1, "sixteen-bytes-00")), (None, None));
+        for name in ["", "sixteen-bytes-00", "\0", "a\0b"] {
+            assert_eq!(Device::new(1, name), None, "{name:?}");
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@
 use std::fmt;
 use std::iter::Sum;
 use std::ops::{Add, AddAssign, Sub};
+use std::time::Duration;
 
 /// A number of bytes: a window, a buffer, a queue.
 ///
@@ -124,6 +125,19 @@ impl Micros {
     #[must_use]
     pub fn scaled(self, numerator: u64, denominator: u64) -> Self {
         Self(Bytes(self.0).scaled(numerator, denominator).0)
+    }
+}
+
+impl From<Micros> for Duration {
+    fn from(span: Micros) -> Self {
+        Self::from_micros(span.0)
+    }
+}
+
+impl From<Duration> for Micros {
+    /// Rounds down to whole microseconds, saturating.
+    fn from(span: Duration) -> Self {
+        Self(u64::try_from(span.as_micros()).unwrap_or(u64::MAX))
     }
 }
 
@@ -343,6 +357,13 @@ mod tests {
     fn a_links_bandwidth_delay_product_is_in_bytes() {
         assert_eq!(BitRate(100_000_000).bytes_over(Nanos::from_millis(40)), 500_000);
         assert_eq!(BitRate(u64::MAX).bytes_over(Nanos(u64::MAX)), u64::MAX);
+    }
+
+    #[test]
+    fn a_span_of_time_is_rounded_down_to_microseconds_and_saturates() {
+        assert_eq!(Micros::from(Duration::from_nanos(2_999)), Micros(2));
+        assert_eq!(Micros::from(Duration::MAX), Micros(u64::MAX));
+        assert_eq!(Duration::from(Micros::from_millis(3)), Duration::from_millis(3));
     }
 
     #[test]

@@ -28,6 +28,11 @@
 #define BW_NEVER (~0ULL)
 /* bw_fast.next_window of a connection without a record, such as another group's: no sample until it is adopted. */
 #define BW_UNTIL_ADOPTED (~0ULL - 1)
+/*
+ * bw_fast.next_window of a connection that has closed: no sample until its socket is connected again and has another record.
+ * Until then `sndbuf` and `send_queued` are the limits of the send and the receive buffer that bufwise has set; 0: none.
+ */
+#define BW_CLOSED (~0ULL - 2)
 /* Receive rules: shortest time between samples (us). SOBAS: samples per round trip, at most BW_SLOT apart. */
 #define BW_WINDOW_SHORTEST 500
 #define BW_WINDOW_SAMPLES 4
@@ -46,7 +51,7 @@
 
 /* The fast path's figures of a connection, in the storage of its socket. Times are us; all zero for a new connection. */
 struct bw_fast {
-	/* The receive side: when the next sample is due; or BW_NEVER, BW_UNTIL_ADOPTED. */
+	/* The receive side: when the next sample is due; or BW_NEVER, BW_UNTIL_ADOPTED, BW_CLOSED. */
 	__u64 next_window;
 	/* The send side: when the last sample was taken; 0: the next round trip needs a sample. */
 	__u64 sampled_at;

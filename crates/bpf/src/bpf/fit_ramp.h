@@ -251,6 +251,7 @@ BW_FN void bw_fit_window_begin_ramp(struct bw_fit_window *s, const struct bw_fit
 	s->ramp_window = s->window;
 	s->stuck = 0;
 	s->ramp_rounds = 1;
+	s->cut = 0;
 	s->crowded = 0;
 	bw_fit_window_begin_round(s, x);
 }

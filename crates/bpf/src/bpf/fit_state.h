@@ -283,7 +283,8 @@ struct bw_fit {
 	__u32 spare;
 	/* Rounds in a row in which most of the queue was others' (BW_FIT_CROWDED_ROUNDS). */
 	__u32 crowded;
-	__u32 unused;
+	/* Whether bufwise has switched on the callback for each segment that arrives (late.h); of both directions. */
+	__u32 asked;
 	/*
 	 * The fastest rate that two trains in a row have agreed on; 0: none, or a round has delivered a good part of it, so that
 	 * the rate of the path has become this connection's own.

@@ -249,7 +249,8 @@ struct bw_fit_window {
 	__u32 found_out_of_order;
 	/* Whether most of the queue belongs to other flows: in the ramp, it holds more than two windows. */
 	__u32 others;
-	__u32 unused;
+	/* Whether a share has made the window smaller since the ramp began. */
+	__u32 cut;
 };
 
 /* Sample of a receiver: times in us, sizes in bytes. */

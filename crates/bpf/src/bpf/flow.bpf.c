@@ -49,7 +49,7 @@ static void on_established(struct bpf_sock_ops *ctx, bool initiator)
 	take(ctx);
 	f->initiator = initiator;
 	f->state = BPF_TCP_ESTABLISHED;
-	bpf_sock_ops_cb_flags_set(ctx, ctx->bpf_sock_ops_cb_flags | callbacks_at_start());
+	ask(ctx, f, callbacks_at_start());
 	if (config.small_document)
 		welcome_document(ctx, f);
 	/* The kernel's initial buffer, 87 KB by default, may exceed the share. */
@@ -57,11 +57,14 @@ static void on_established(struct bpf_sock_ops *ctx, bool initiator)
 		tune_send(ctx, f, tp, cookie, now);
 }
 
-/* Switches off the callbacks for each segment that fit no longer needs. */
-static void stop_watching(struct bpf_sock_ops *ctx)
+/* Switches off the callbacks for each segment that fit no longer needs, unless another program has asked for them. */
+static void stop_watching(struct bpf_sock_ops *ctx, struct bw_flow *f)
 {
 	__u32 flags = ctx->bpf_sock_ops_cb_flags & ~BPF_SOCK_OPS_PARSE_ALL_HDR_OPT_CB_FLAG;
 
+	if (!f->fit.asked)
+		return;
+	f->fit.asked = 0;
 	/* Another program that reads TCP options may also write them, and needs this callback. */
 	if (config.receive_rule == BW_RECEIVE_KERNEL && !(flags & BW_READS_OPTIONS))
 		flags &= ~BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG;
@@ -90,9 +93,8 @@ static void on_arrival(struct bpf_sock_ops *ctx)
 		more = sample_delivery(ctx, f, tp, cookie);
 	if (config.receive_rule == BW_RECEIVE_FIT)
 		more |= on_segment_behind(ctx, f, tp);
-	/* This also clears a flag that an earlier bufwise has left on the socket. */
 	if (!more)
-		stop_watching(ctx);
+		stop_watching(ctx, f);
 }
 
 /*
@@ -111,7 +113,19 @@ static void on_departure(struct bpf_sock_ops *ctx)
 	cookie = cookie_of(tp);
 	f = bpf_map_lookup_elem(&flows, &cookie);
 	if (f && !sample_delivery(ctx, f, tp, cookie) && !f->arrivals.behind)
-		stop_watching(ctx);
+		stop_watching(ctx, f);
+}
+
+/* Puts a socket whose connection closes back as it was, but for the locks of its buffers, which no program can remove. */
+static void leave_closed(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_sock *tp)
+{
+	if (config.send_rule == BW_SEND_KERNEL && config.receive_rule == BW_RECEIVE_KERNEL)
+		return;
+	note_locks(f, tp);
+	if (config.send_rule != BW_SEND_KERNEL)
+		lift_bounds(ctx, f, tp);
+	if (config.send_rule == BW_SEND_FIT || config.receive_rule == BW_RECEIVE_FIT)
+		stop_watching(ctx, f);
 }
 
 static void on_state(struct bpf_sock_ops *ctx)
@@ -121,11 +135,15 @@ static void on_state(struct bpf_sock_ops *ctx)
 	struct tcp_sock *tp = tcp_of(ctx);
 	__u32 state = ctx->args[1];
 
-	if (!f)
+	if (is_over(f))
 		return;
-	f->state = state;
 	if (tp)
 		sample(f, tp, now);
+	if (tp && state == BPF_TCP_CLOSE)
+		leave_closed(ctx, f, tp);
+	/* Written last: once the record is closed, user space reads it and forgets it. */
+	barrier();
+	f->state = state;
 	if (state != BPF_TCP_CLOSE)
 		return;
 	count_turnover();

@@ -113,7 +113,7 @@ struct bw_control {
 struct bw_turnover {
 	/* Records made plus connections with a record that have closed; user space samples early if that grows fast. */
 	__u64 changes;
-	/* Connections that moved too little to get a record (late.h), open or closed. */
+	/* Connections that moved too little to get a record (late.h), open or closed; below 0 if records were made again. */
 	__u64 unrecorded;
 };
 

@@ -96,7 +96,7 @@ static __u32 groups_of_peer(const struct sock_common *skc)
 
 	if (!matching.networks_count)
 		return matching.any_peer;
-	if (skc->skc_family != AF_INET) {
+	if (skc->skc_family != AF_INET && bpf_core_field_exists(skc->skc_v6_daddr)) {
 		ip[0] = skc->skc_v6_daddr.in6_u.u6_addr32[0];
 		ip[1] = skc->skc_v6_daddr.in6_u.u6_addr32[1];
 		ip[2] = skc->skc_v6_daddr.in6_u.u6_addr32[2];

@@ -69,6 +69,24 @@ static int callbacks_at_start(void)
 	return flags;
 }
 
+/*
+ * Notes, before callbacks are switched on, whether that of each arriving segment will be bufwise's own. If another program that reads
+ * TCP options has asked for it, it stays on.
+ */
+static void note_asked(struct bw_flow *f, __u32 flags, __u32 wanted)
+{
+	f->fit.asked |= !!(wanted & ~flags & BPF_SOCK_OPS_PARSE_ALL_HDR_OPT_CB_FLAG);
+}
+
+/* Switches callbacks on. */
+static void ask(struct bpf_sock_ops *ctx, struct bw_flow *f, __u32 wanted)
+{
+	__u32 flags = ctx->bpf_sock_ops_cb_flags;
+
+	note_asked(f, flags, wanted);
+	bpf_sock_ops_cb_flags_set(ctx, flags | wanted);
+}
+
 /* Makes the record of a connection that has had none so far; NULL as remember(). */
 static struct bw_flow *remember_late(__u64 cookie, struct tcp_sock *tp, __u64 now)
 {
@@ -87,13 +105,14 @@ static void make_record(struct bpf_sock_ops *ctx, struct tcp_sock *tp)
 	__u64 cookie = bpf_get_socket_cookie(ctx), now = bpf_ktime_get_ns() / 1000;
 	struct bw_flow *f = bpf_map_lookup_elem(&flows, &cookie);
 
-	if (!f) {
+	if (is_over(f)) {
 		if (!is_watched(&tp->inet_conn.icsk_inet.sk))
 			return;
-		if (!remember_late(cookie, tp, now))
+		f = remember_late(cookie, tp, now);
+		if (!f)
 			return;
 	}
-	bpf_sock_ops_cb_flags_set(ctx, ctx->bpf_sock_ops_cb_flags | callbacks_at_start());
+	ask(ctx, f, callbacks_at_start());
 }
 
 /* Whether a process still has the connection, so that it may move more data; false for the kernel's own. */
@@ -114,7 +133,7 @@ static struct bw_fast *figures_of(struct bpf_sock_ops *ctx, struct bpf_sock *sk,
 	if (!is_record_due(tp))
 		return NULL;
 	fast = bpf_sk_storage_get(&fast_path, sk, NULL, 0);
-	if (fast)
+	if (fast && fast->next_window != BW_CLOSED)
 		return fast;
 	if (!is_held(&tp->inet_conn.icsk_inet.sk))
 		return NULL;

@@ -11,7 +11,8 @@
  * as large as without knowledge, which is what slow start needs. A segment out of order in a ramp halves the steps of later
  * ramps, and they do not grow for BW_ROOM_CAREFUL.
  *
- * Properties kept: the sender's slow start bounds what the steps allow. A peer changes the entry of its own address alone.
+ * Properties kept: the sender's slow start bounds what the steps allow. A peer changes the entry of its own address alone. A ramp
+ * whose window a share has made smaller shows nothing, because the queue has not met its steps.
  */
 #ifndef BUFWISE_PEERS_H
 #define BUFWISE_PEERS_H
@@ -63,7 +64,7 @@ BW_FN enum bw_room_shown bw_room_news(const struct bw_fit_window *s, __u32 out_o
 {
 	int ramps = s->phase == BW_FIT_RAMP, follows = s->phase == BW_FIT_FOLLOW, ends = follows && !s->last_rate;
 
-	if (!s->ramp_rounds || s->shown == BW_ROOM_LOST || (!ramps && !ends && (s->shown || !follows)))
+	if (!s->ramp_rounds || s->cut || s->shown == BW_ROOM_LOST || (!ramps && !ends && (s->shown || !follows)))
 		return BW_ROOM_UNKNOWN;
 	if (out_of_order)
 		return BW_ROOM_LOST;

@@ -189,10 +189,10 @@ static bool misses_arrivals(const struct bpf_sock_ops *ctx)
  * behind holes. HDR_OPT_LEN does not suffice there: an acknowledgement that lists three runs of segments (SACK) has no
  * space for further options, so the kernel does not call the programs for it.
  */
-static void watch_hole(struct bpf_sock_ops *ctx)
+static void watch_hole(struct bpf_sock_ops *ctx, struct bw_flow *f)
 {
 	if (misses_arrivals(ctx))
-		bpf_sock_ops_cb_flags_set(ctx, ctx->bpf_sock_ops_cb_flags | BPF_SOCK_OPS_PARSE_ALL_HDR_OPT_CB_FLAG);
+		ask(ctx, f, BPF_SOCK_OPS_PARSE_ALL_HDR_OPT_CB_FLAG);
 }
 
 /*
@@ -210,7 +210,7 @@ static void sample_receiver(struct bpf_sock_ops *ctx, struct tcp_sock *tp, struc
 	struct bw_flow *f = bpf_map_lookup_elem(&flows, &cookie);
 	bool stale = is_stale(now);
 
-	if (!f) {
+	if (is_over(f)) {
 		fast->next_window = BW_UNTIL_ADOPTED;
 		/* Giving back opens the clamp, and another clamp would make a sample due at each segment. */
 		fast->clamp = 0;
@@ -223,7 +223,7 @@ static void sample_receiver(struct bpf_sock_ops *ctx, struct tcp_sock *tp, struc
 	f->decided_window = window;
 	fast->next_window = bw_next_window(&config, f, now);
 	if (f->arrivals.behind)
-		watch_hole(ctx);
+		watch_hole(ctx, f);
 	fast->clamp = 0;
 	if (keeps_window(fast, f, tp))
 		return;
@@ -245,14 +245,14 @@ static void sample_receiver(struct bpf_sock_ops *ctx, struct tcp_sock *tp, struc
 /* Whether a receiver with the kernel's window has received more than little; false if another program has the connection. */
 static bool is_burst(const struct bw_fast *fast, const struct tcp_sock *tp)
 {
-	return config.record_after && fast->next_window < BW_UNTIL_ADOPTED &&
+	return config.record_after && fast->next_window < BW_CLOSED &&
 	       bw_is_burst(fast, tp->bytes_received, tp->advmss);
 }
 
 /* Whether segments wait behind a hole that no sample has seen yet. */
 static bool is_hole_new(const struct bpf_sock_ops *ctx, const struct bw_fast *fast, const struct tcp_sock *tp)
 {
-	return misses_arrivals(ctx) && fast->next_window < BW_UNTIL_ADOPTED && tp->out_of_order_queue.rb_node;
+	return misses_arrivals(ctx) && fast->next_window < BW_CLOSED && tp->out_of_order_queue.rb_node;
 }
 
 /* Called for each segment that arrives while others wait behind a hole; returns false once none waits. */
@@ -264,7 +264,7 @@ static bool on_segment_behind(struct bpf_sock_ops *ctx, const struct bw_flow *f,
 	if (!f->arrivals.behind || !ctx->is_fullsock || !sk)
 		return false;
 	fast = fast_of(sk);
-	if (!fast || fast->next_window >= BW_UNTIL_ADOPTED)
+	if (!fast || fast->next_window >= BW_CLOSED)
 		return false;
 	if (bw_is_window_due(fast, tp->tcp_mstamp, tp->window_clamp))
 		sample_receiver(ctx, tp, fast);

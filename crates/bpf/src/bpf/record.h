@@ -22,7 +22,8 @@ static void note_addresses(struct bw_flow *f, const struct sock_common *skc)
 {
 	f->local_port = skc->skc_num;
 	f->remote_port = __builtin_bswap16(skc->skc_dport);
-	if (skc->skc_family == AF_INET) {
+	/* Kernels built without IPv6 lack its fields. */
+	if (skc->skc_family == AF_INET || !bpf_core_field_exists(skc->skc_v6_daddr)) {
 		f->family = 4;
 		f->local_ip[0] = skc->skc_rcv_saddr;
 		f->remote_ip[0] = skc->skc_daddr;
@@ -98,6 +99,54 @@ static __u32 remembered_room(const struct bw_flow *f, __u64 now)
 	return r ? bw_room_doublings(r, now) : 0;
 }
 
+/*
+ * Whether a record is missing, or is that of a connection that has closed. Segments of it may leave afterwards (RST), or its socket
+ * may be connected again, when user space already forgets the record. (Inlined, so that the verifier learns that there is one.)
+ */
+static __always_inline bool is_over(const struct bw_flow *f)
+{
+	return !f || f->state == BPF_TCP_CLOSE;
+}
+
+/*
+ * Notes which buffers bufwise has set when their connection closes. A socket may be connected again (connect() to AF_UNSPEC, then to
+ * a peer); its buffers are still locked then, and would look like the application's.
+ */
+static void note_locks(const struct bw_flow *f, struct tcp_sock *tp)
+{
+	struct bw_fast *fast = bpf_sk_storage_get(&fast_path, tp, NULL, 0);
+	__u32 theirs = f->owned | f->found_locks;
+
+	if (!fast)
+		return;
+	__builtin_memset(fast, 0, sizeof(*fast));
+	fast->next_window = BW_CLOSED;
+	fast->sndbuf = theirs & BW_SEND_LOCK ? 0 : f->set_sndbuf;
+	fast->send_queued = theirs & BW_RECEIVE_LOCK ? 0 : f->set_rcvbuf;
+}
+
+/* Takes what note_locks() has noted into the record of the socket's next connection. */
+static void go_on_after_close(struct bw_flow *f, struct tcp_sock *tp)
+{
+	struct bw_fast *fast = bpf_sk_storage_get(&fast_path, tp, NULL, 0);
+
+	if (!fast || fast->next_window != BW_CLOSED)
+		return;
+	fast->next_window = 0;
+	if (fast->sndbuf == f->sndbuf)
+		f->set_sndbuf = f->sndbuf;
+	if (fast->send_queued == f->rcvbuf)
+		f->set_rcvbuf = f->rcvbuf;
+}
+
+/* Returns the buffers that are locked, but not by bufwise. */
+static __u32 foreign_locks(const struct bw_flow *f, const struct sock *sk)
+{
+	__u32 own = (f->set_sndbuf ? BW_SEND_LOCK : 0) | (f->set_rcvbuf ? BW_RECEIVE_LOCK : 0);
+
+	return BPF_CORE_READ_BITFIELD(sk, sk_userlocks) & (BW_SEND_LOCK | BW_RECEIVE_LOCK) & ~own;
+}
+
 /* Makes the record of a connection; NULL if the map is full: the kernel then sizes the connection. */
 static struct bw_flow *remember(__u64 cookie, struct tcp_sock *tp, __u64 now)
 {
@@ -124,7 +173,8 @@ static struct bw_flow *remember(__u64 cookie, struct tcp_sock *tp, __u64 now)
 	f->netns = sk->__sk_common.skc_net.net->ns.inum;
 	f->inode = inode_of(sk);
 	f->program_groups = groups_of_program(tp);
-	f->found_locks = BPF_CORE_READ_BITFIELD(sk, sk_userlocks) & (BW_SEND_LOCK | BW_RECEIVE_LOCK);
+	go_on_after_close(f, tp);
+	f->found_locks = foreign_locks(f, sk);
 	f->found_sndbuf = f->sndbuf;
 	f->found_rcvbuf = f->rcvbuf;
 	f->initiator = is_initiator(tp);

@@ -272,14 +272,17 @@ BW_FN __u64 bw_decide_window(const volatile struct bw_config *c, struct bw_flow 
 	return f->sobas.window;
 }
 
-/* Returns the window (payload) within the connection's share of the memory, but never below DRS's floor. */
-BW_FN __u64 bw_shared_window(const volatile struct bw_control *all, const struct bw_flow *f, __u64 window, int stale)
+/*
+ * Returns the window (payload) within the connection's share of the memory, but never below DRS's floor. Notes whether the share has
+ * made fit's window smaller (peers.h).
+ */
+BW_FN __u64 bw_shared_window(const volatile struct bw_control *all, struct bw_flow *f, __u64 window, int stale)
 {
 	__u64 floor = bw_mss(bw_max(f->rcv_mss, f->mss)) * BW_DRS_FLOOR_SEGMENTS;
+	__u64 most = stale ? BW_NO_LIMIT : bw_max(all->window_level, floor);
 
-	if (stale)
-		return window;
-	return bw_min(window, bw_max(all->window_level, floor));
+	f->fit_window.cut |= f->fit_window.window > most;
+	return bw_min(window, most);
 }
 
 /* tcp_sock.scaling_ratio: window per memory of the receive buffer, in 256ths; before Linux 6.6 always one half. */

@@ -125,7 +125,7 @@ static void sample_sender(struct bpf_sock_ops *ctx, struct tcp_sock *tp, struct 
 	__u64 cookie = cookie_of(tp), now = tp->tcp_mstamp;
 	struct bw_flow *f = bpf_map_lookup_elem(&flows, &cookie);
 
-	if (!f) {
+	if (is_over(f)) {
 		fast->next_window = BW_UNTIL_ADOPTED;
 		return;
 	}
@@ -149,7 +149,7 @@ static void on_rtt(struct bpf_sock_ops *ctx)
 		return;
 	tp = bpf_skc_to_tcp_sock(sk);
 	fast = tp ? figures_of(ctx, sk, tp) : NULL;
-	if (!fast || fast->next_window >= BW_UNTIL_ADOPTED)
+	if (!fast || fast->next_window >= BW_CLOSED)
 		return;
 	fast->rtt_at = tp->tcp_mstamp;
 	watch_or_rest(ctx, fast, tp);
@@ -165,6 +165,9 @@ static bool sample_delivery(struct bpf_sock_ops *ctx, struct bw_flow *f, struct 
 {
 	__u32 before = f->fit.roof;
 
+	/* If another program has asked for the callback, it stays on. */
+	if (!bw_is_fit_watching(f))
+		return false;
 	sample_window(f, tp);
 	if (tp->delivered_mstamp && observe_fit(f, cookie, tp->delivered_mstamp) != before)
 		set_pace(ctx, f, &tp->inet_conn.icsk_inet.sk, send_rate(cookie));

@@ -235,6 +235,20 @@ static void set_pace(struct bpf_sock_ops *ctx, struct bw_flow *f, const struct s
 	f->set_pace = rate;
 }
 
+/*
+ * Takes both bounds off a socket whose connection closes, because it may be connected again, or listen and hand them on. The record
+ * keeps them as the last figures.
+ */
+static void lift_bounds(struct bpf_sock_ops *ctx, const struct bw_flow *f, const struct tcp_sock *tp)
+{
+	__u32 unpaced = ~0U, unbound = 0;
+
+	if (f->set_pace && tp->inet_conn.icsk_inet.sk.sk_max_pacing_rate == f->set_pace)
+		bpf_setsockopt(ctx, SOL_SOCKET, SO_MAX_PACING_RATE, &unpaced, sizeof(unpaced));
+	if (f->set_unsent && tp->notsent_lowat == f->set_unsent)
+		bpf_setsockopt(ctx, SOL_TCP, TCP_NOTSENT_LOWAT, &unbound, sizeof(unbound));
+}
+
 /* Bounds the bytes that are written and not yet sent (TCP_NOTSENT_LOWAT). */
 static void set_unsent(struct bpf_sock_ops *ctx, struct bw_flow *f, const struct tcp_sock *tp)
 {

@@ -36,6 +36,8 @@ static struct bw_flow *adopt(__u64 cookie, struct tcp_sock *tp, __u64 now)
 		return NULL;
 	wake(tp);
 	f->adopted = 1;
+	/* An earlier bufwise, which cannot be told from another program, may have left the callback for each arriving segment on. */
+	note_asked(f, 0, tp->bpf_sock_ops_cb_flags);
 	go_on_from_autotuning(f, tp);
 	return f;
 }
@@ -76,6 +78,7 @@ static struct bw_flow *take_in(struct bw_swept *count, struct sock_common *skc, 
 			return NULL;
 		/* If the map had no room for the record before, callbacks take no sample until the connection is woken. */
 		wake(tp);
+		note_asked(f, tp->bpf_sock_ops_cb_flags, callbacks_at_start());
 		ask_for_callbacks(tp, callbacks_at_start());
 		return f;
 	}

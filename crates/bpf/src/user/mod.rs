@@ -10,6 +10,7 @@
 //!
 //! Socket diagnostics would need no descriptor, but would list all sockets of the namespace each time.
 
+mod process;
 mod schedule;
 pub(crate) mod sizing;
 mod sockets;
@@ -87,6 +88,8 @@ struct Watched {
     missed: u32,
     /// Time from which a sample also reads the congestion control, microseconds.
     congestion_at: u64,
+    /// Whether it was sampled since [`UserEngine::connections`].
+    is_fresh: bool,
 }
 
 impl UserEngine {
@@ -142,9 +145,10 @@ impl UserEngine {
         self.connections.iter().map(|(cookie, one)| FlowState::from_kernel(*cookie, &one.flow)).collect()
     }
 
-    /// Returns the sockets of the open connections, as last sampled.
-    pub fn connections(&self) -> impl Iterator<Item = &Connection> {
-        self.connections.values().filter(|one| one.is_open()).map(|one| &one.one)
+    /// Returns the sockets of the open connections that were sampled since the last call: where there are many, few of them.
+    pub fn connections(&mut self) -> impl Iterator<Item = &Connection> {
+        let open = self.connections.values_mut().filter(|one| one.is_open());
+        open.filter_map(|one| std::mem::take(&mut one.is_fresh).then_some(&one.one))
     }
 
     /// Takes the shares that the memory allows.
@@ -252,16 +256,21 @@ impl UserEngine {
     /// Adopts a socket if it is a connection; if it is not established yet, the next search checks it again.
     fn take(&mut self, inode: u64, place: Place) {
         let Some(socket) = self.finder.fetch(place) else { return };
+        self.take_one(&socket, inode, place);
+        reach::let_go(socket, place);
+    }
+
+    fn take_one(&mut self, socket: &OwnedFd, inode: u64, place: Place) {
         // The search has taken a while.
         let at = now().0;
-        let is_tcp = SockRef::from(&socket).protocol().is_ok_and(|found| found == Some(Protocol::TCP));
+        let is_tcp = SockRef::from(socket).protocol().is_ok_and(|found| found == Some(Protocol::TCP));
         // The descriptor's number may belong to another socket by now.
-        let is_it = fstat(&socket).is_ok_and(|found| found.st_ino == inode);
+        let is_it = fstat(socket).is_ok_and(|found| found.st_ino == inode);
         if !is_it {
             return;
         }
         let one = u32::try_from(inode).ok().filter(|_| is_tcp);
-        let Some(one) = one.and_then(|inode| Connection::of(&socket, inode).ok()) else {
+        let Some(one) = one.and_then(|inode| Connection::of(socket, inode).ok()) else {
             self.no_connections.insert(inode);
             return;
         };
@@ -276,20 +285,21 @@ impl UserEngine {
         if let Some(watched) = self.connections.get_mut(&one.cookie) {
             // It was out of sight for so long that it counted as closed.
             record::note(&mut watched.flow, &one, at);
-            (watched.one, watched.place, watched.missed) = (one, place, 0);
+            (watched.one, watched.place, watched.missed, watched.is_fresh) = (one, place, 0, true);
             return;
         }
         // The lock shows whether the application has set the buffers; on kernels without it the engine sets none.
-        let lock = if self.sets_buffers { options::buffer_lock(&socket) } else { Ok(BufferLock::default()) };
+        let lock = if self.sets_buffers { options::buffer_lock(socket) } else { Ok(BufferLock::default()) };
         let Ok(lock) = lock else { return };
         let mut flow = sizing::take(&self.config, &one, 0, lock, at);
         flow.paced = self.may_be_paced.into();
         let room = self.rooms.get(&flow.remote_ip);
         flow.fit_window.doublings = room.map_or(0, |room| rules::room_doublings(room, at));
         let schedule = Schedule::new(at);
-        let mut watched = Watched { flow, one, place, schedule, missed: 0, congestion_at: at };
+        let mut watched =
+            Watched { flow, one, place, schedule, missed: 0, congestion_at: at, is_fresh: true };
         // Rules that depend only on a size or a share apply from the start.
-        self.sizing(&mut watched, &socket).decide(at);
+        self.sizing(&mut watched, socket).decide(at);
         self.connections.insert(one.cookie, watched);
     }
 
@@ -318,14 +328,10 @@ impl UserEngine {
 
     /// Samples one connection; `None`: the socket is not where it was.
     fn sample_one(&self, cookie: u64, watched: &mut Watched, at: u64) -> Option<()> {
-        let socket = reach::at(watched.place, cookie)?;
-        watched.one.refresh(&socket).ok()?;
-        if at >= watched.congestion_at {
-            watched.one.congestion = CongestionControl::named(&options::congestion_control(&socket).ok()?);
-            watched.congestion_at = at + CONGESTION_AGAIN;
-        }
-        let moved = record::moved(&watched.one) != watched.flow.moved;
-        self.sizing(watched, &socket).sample(at);
+        let (place, socket) = (watched.place, reach::at(watched.place, cookie)?);
+        let sampled = self.sample_at(&socket, watched, at);
+        reach::let_go(socket, place);
+        let moved = sampled?;
         let rtt = if watched.flow.srtt == 0 { watched.flow.rcv_rtt } else { watched.flow.srtt };
         let shortest = rtt.min(NonZeroU32::new(watched.flow.min_rtt).map_or(u32::MAX, NonZeroU32::get));
         let trains = rules::is_fit_timing(&self.config, &watched.flow).then(|| shortest.into());
@@ -335,6 +341,19 @@ impl UserEngine {
             watched.schedule.hasten(at);
         }
         Some(())
+    }
+
+    /// Samples and sizes a connection whose socket is at hand; returns whether data has moved.
+    fn sample_at(&self, socket: &OwnedFd, watched: &mut Watched, at: u64) -> Option<bool> {
+        watched.one.refresh(socket).ok()?;
+        if at >= watched.congestion_at {
+            watched.one.congestion = CongestionControl::named(&options::congestion_control(socket).ok()?);
+            watched.congestion_at = at + CONGESTION_AGAIN;
+        }
+        let moved = record::moved(&watched.one) != watched.flow.moved;
+        self.sizing(watched, socket).sample(at);
+        watched.is_fresh = true;
+        Some(moved)
     }
 
     fn sizing<'a>(&'a self, watched: &'a mut Watched, socket: &'a OwnedFd) -> Sizing<'a, BorrowedFd<'a>> {
@@ -430,6 +449,19 @@ mod tests {
         (0..MISSED).for_each(|_| engine.look_for_sockets(now().0));
         assert_eq!(open(&engine), [true, false]);
         assert_eq!(engine.limits().count(), 0);
+    }
+
+    #[test]
+    fn a_connection_is_shown_again_once_it_was_sampled_again() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let cookie = SockRef::from(&client).cookie().unwrap();
+        let mut engine = observer();
+        engine.look_for_sockets(now().0);
+        let is_shown = |engine: &mut UserEngine| engine.connections().any(|one| one.cookie == cookie);
+        assert_eq!([is_shown(&mut engine), is_shown(&mut engine)], [true, false]);
+        engine.sample(now().0 + 3_600_000_000);
+        assert_eq!([is_shown(&mut engine), is_shown(&mut engine)], [true, false]);
     }
 
     #[test]

@@ -1,24 +1,24 @@
 //! Decides when the engine in user space searches for sockets and samples each connection. Pure; time is passed in
 //! (microseconds).
 //!
-//! Problem: a connection should be found within a round trip of its start and followed closely during its start
-//! phase, and a process that only waits should cost next to nothing.
+//! Problem: a connection should be found within a round trip of its start and sampled often during its start phase, and a
+//! process that only waits should cost almost nothing.
 //! Rules:
-//! - After a quiet time T, the next check comes after T/8: an event that takes a round trip (a handshake, the answer
-//!   to a request) is seen at most an eighth of that round trip late, however long it is.
+//! - After a quiet time T, the next check comes after T/8. So an event that takes a round trip (a handshake, the answer to a
+//!   request) is seen at most an eighth of that round trip late, however long the round trip is.
 //! - A connection is sampled every millisecond for its first 30 round trips (slow start takes about half of them),
 //!   then four times per round trip.
 //! - While segments wait behind a hole, samples are a millisecond apart.
-//! - A rule that times trains needs samples at their first and last segments. A train follows the one before by a
-//!   round trip: from shortly before it is due until it has passed, samples are [`FINE`] apart, and [`FINEST`] until its
-//!   first segments have been seen: a first flight may last for a millisecond in all.
+//! - A rule that times trains needs samples at their first and last segments. A train follows the previous one after a
+//!   round trip. From shortly before it is due until it has passed, samples are [`FINE`] apart; they are [`FINEST`] apart
+//!   until its first segments have been seen, because a whole first flight may last for only a millisecond.
 //! - All of this together takes at most a 64th of a processor in the long run ([`Allowance`]); with the wake-ups and
 //!   the samples for the report, a fiftieth. If a sample takes 5 us, 100 busy connections are sampled every 32 ms.
-//! - Searches take at most half of that: those of an idle server with many processes would leave nothing saved for the
-//!   start of its next connection. While they use all of their half, samples have the other half for themselves
-//!   ([`Search::counted`]): a search of thousands of descriptors would keep them waiting for tenths of a second.
-//! - Silent connections take turns ([`chosen`]): all those of a server at once would keep the busy ones waiting for as long as
-//!   the allowance needs to recover.
+//! - Searches take at most half of that. Otherwise the searches of an idle server with many processes would leave no saved
+//!   time for the start of its next connection. While searches use all of their half, samples have the other half for
+//!   themselves ([`Search::counted`]). Otherwise a search of thousands of descriptors would delay them by tenths of a second.
+//! - Silent connections take turns ([`chosen`]). If all silent connections of a server were sampled at once, the busy ones
+//!   would have to wait until the allowance has recovered.
 
 /// Least time between two checks, microseconds, as all times here.
 const LEAST: u64 = 1_000;
@@ -34,7 +34,7 @@ const PER_ROUND_TRIP: u64 = 4;
 /// Length of a connection's start phase: this many round trips, and at least this time.
 const STARTING_ROUND_TRIPS: u64 = 30;
 const LEAST_START: u64 = 30_000;
-/// Work takes at most one part in this many of the time; so do searches.
+/// All work takes at most one part in [`PART`] of the time, and searches one part in [`PART_OF_SEARCHES`].
 pub(super) const PART: u64 = 64;
 const PART_OF_SEARCHES: u64 = 128;
 /// Largest amount of unused work that is saved, in microseconds of a processor, so that the start of many connections
@@ -44,8 +44,8 @@ const SAVED: u64 = 40_000;
 const SILENT_AT_ONCE: usize = 16;
 const PART_OF_SILENT: usize = 64;
 
-/// Timing of samples around a train, in microseconds: the time between two samples, the same while the train begins, how
-/// long before the train is due they start, and the silence after which the train has passed.
+/// Timing of samples around a train, in microseconds: the time between two samples; that time while the train begins; how
+/// long before the train is due these samples start; and the silence after which the train has passed.
 const FINE: u64 = 200;
 const FINEST: u64 = 100;
 const AHEAD: u64 = 1_000;
@@ -82,8 +82,9 @@ impl Search {
         self.allowance.spend(now, cost);
     }
 
-    /// Returns how much of the work at `now`, which took `all`, counts for the allowance of all work, if searches took `searched`:
-    /// what searches still owe does not, but samples count twice until it is paid.
+    /// Returns how much of the work at `now` counts for the allowance of all work. The work took `all` of processor time, and
+    /// `searched` of that was for searches. The time that searches owe does not count; but until it is paid, samples count
+    /// twice.
     pub(super) fn counted(&self, now: u64, all: u64, searched: u64) -> u64 {
         let owed = self.allowance.ready_at().saturating_sub(now);
         if owed == 0 {
@@ -100,7 +101,7 @@ impl Search {
         self.due_at = now + after_quiet(now.saturating_sub(self.new_at), LONGEST_SEARCH);
     }
 
-    /// Searches at once, because a socket is not where it was.
+    /// Makes the next search due at once, because a socket was not found at its known place.
     pub(super) fn hasten(&mut self, now: u64) {
         self.due_at = self.due_at.min(now);
     }
@@ -124,8 +125,9 @@ impl Schedule {
         Self { next_at: now, opened_at: now, moved_at: now, sampled_at: now, train_after: now, train_by: now }
     }
 
-    /// Notes a sample at `now`; `moved`: data moved since the previous sample; `rtt`: 0 if unknown; `trains`: the
-    /// shortest round trip, if the rule times trains. (A first one with a delayed acknowledgement makes the mean too long.)
+    /// Notes a sample at `now`. `moved`: data moved since the previous sample. `rtt`: the mean round trip; 0 if unknown.
+    /// `trains`: the shortest round trip, if the rule times trains. (The mean may be too long for that, because a delayed
+    /// acknowledgement lengthens the first round trip.)
     pub(super) fn sampled(&mut self, now: u64, moved: bool, rtt: u64, trains: Option<u64>) {
         if moved {
             if now - self.moved_at > rtt / 4 {
@@ -143,12 +145,12 @@ impl Schedule {
         }
     }
 
-    /// Returns whether nothing has moved for so long that samples are as rare as they become.
+    /// Returns whether no data has moved for so long that samples have their longest interval.
     fn is_silent(&self) -> bool {
         self.sampled_at - self.moved_at >= LONGEST_SILENCE * QUIET
     }
 
-    /// Makes the next sample due as soon as a start's would be.
+    /// Makes the next sample due as soon as in the start phase.
     pub(super) fn hasten(&mut self, now: u64) {
         self.next_at = self.next_at.min(now + LEAST);
     }
@@ -166,8 +168,9 @@ impl Schedule {
     }
 }
 
-/// Returns which of the connections that are `due`, of `all` that are open, are sampled now, by their cookies: the busy ones, and
-/// as many silent ones, but at least a part of all; those first that have been due for longest.
+/// Returns the cookies of the connections that are sampled now. `due` are the connections that are due, `all` is the number
+/// of open ones. All busy connections are sampled, and as many silent ones, at least a part of all; of the silent ones those
+/// that have been due for longest.
 pub(super) fn chosen(due: impl Iterator<Item = (u64, Schedule)>, all: usize) -> Vec<u64> {
     let (mut silent, busy): (Vec<_>, Vec<_>) = due.partition(|(_, schedule)| schedule.is_silent());
     silent.sort_unstable_by_key(|(cookie, schedule)| (schedule.next_at, *cookie));
@@ -179,7 +182,7 @@ pub(super) fn chosen(due: impl Iterator<Item = (u64, Schedule)>, all: usize) -> 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Allowance {
     part: u64,
-    /// Time up to which work is paid for: before `now` by the saved amount, after `now` by the owed amount.
+    /// Time up to which work is paid for. Before `now`, the difference is saved; after `now`, it is owed.
     paid_until: u64,
 }
 
@@ -277,8 +280,8 @@ mod tests {
         assert!(times.len() < 800, "{} in 400 ms", times.len());
     }
 
-    /// A program that sends its first flight some time after the connection is there: its answer is due a round trip after a time that
-    /// is only known between two samples.
+    /// A program sends its first flight some time after the connection was established. The answer is due a round trip later,
+    /// but that time is known only to lie between two samples.
     #[test]
     fn the_begin_of_a_first_flight_is_seen_within_a_tenth_of_a_millisecond_though_it_was_sent_between_two_samples()
      {
@@ -354,7 +357,7 @@ mod tests {
         }
     }
 
-    /// A server with thousands of descriptors: each search takes 3 ms, and is due again after 20 ms. Samples are due every 10 ms.
+    /// A server has thousands of descriptors: each search takes 3 ms, and is due again after 20 ms. Samples are due every 10 ms.
     #[test]
     fn costly_searches_keep_no_sample_waiting_and_all_work_stays_within_its_part() {
         for (cost, wait) in [(25, 15_000), (500, 70_000)] {

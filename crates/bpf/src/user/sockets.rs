@@ -4,37 +4,50 @@
 //! both.
 //! - Descendants: every process whose parent is one. The caller is made a reaper (`PR_SET_CHILD_SUBREAPER`), so that
 //!   a process whose parent has ended becomes its child and stays a descendant, however often it has forked. The
-//!   parent is read only for new processes, and processes are listed only if one was started since: `/proc/loadavg`
-//!   ends with the number that was assigned last.
+//!   parent is read only for new processes.
+//! - New processes: `/proc/loadavg` ends with the number that was assigned last, so only the numbers assigned since are
+//!   looked up. All processes are listed where these are unknown, too many or begin anew, and now and then in any case, to
+//!   forget those that have ended. Containers may show another `/proc/loadavg`, with foreign numbers or rarely updated: if it
+//!   does not tell of the command, all processes are listed instead, at least four times a second.
 //! - The children of another `bufwise run` among them are left to that: it is nearer, and two rules would overwrite each
 //!   other's settings.
 //! - Sockets: the links in `/proc/PID/fd`, those of the process's first thread. Its other threads share them.
 //!
-//! Cost: a few microseconds for a process, and one for each of its descriptors; a list of all processes takes one for
-//! each, and is made at most once per [`REST`] times the processor time of the previous one.
+//! Cost: a few microseconds for a process, and one for each of its descriptors. A list of all processes takes one for each,
+//! 50 ms beside 50,000: more than searches may take at once (`schedule.rs`). So it is made at most once per [`REST`]
+//! times the processor time of the previous one, and once per [`REST_ANYWAY`] times this if the numbers suffice.
 //!
 //! Out of reach: a process that may not be traced, because it is setuid, belongs to another user, or forbids it
 //! (`PR_SET_DUMPABLE`); all processes under Yama's scopes 2 and 3. [`Finder::refusals`] lists them. Descriptors that a
 //! thread does not share (`unshare(CLONE_FILES)`), or that the first thread left to the others when it ended, are not found.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::io;
+use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
 
+use bufwise_socket::child;
+use bufwise_units::Micros;
 use nix::errno::Errno;
-use nix::sys::wait::{Id, WaitPidFlag, waitid, waitpid};
+use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 
-use crate::clock::processor_time;
+use crate::clock::{self, processor_time};
 use crate::error::is_scarce;
 use crate::reach::{self, Place};
 
-/// Least time between two lists of processes, as a multiple of the processor time of the previous one.
+use super::process::{Process, is_run, last_started, processes, shows_this_process};
+
+/// Least time between two lists of processes, as a multiple of the processor time of the previous one; so between two
+/// look-ups of the numbers assigned since.
 const REST: u64 = 100;
-/// Time after which they are listed in any case, microseconds: containers may show a `/proc/loadavg` that is updated
-/// only now and then.
+/// Time after which processes are listed in any case: this multiple of the processor time of the previous list, and at
+/// least so many microseconds.
+const REST_ANYWAY: u64 = 1_000;
 const LIST_ANYWAY: u64 = 250_000;
+/// Most numbers that are looked up one by one: so many take some 10 ms.
+const LOOKED_UP: i32 = 4_096;
 /// Most refusals that are reported.
 const TOLD: usize = 4;
 
@@ -52,9 +65,15 @@ pub(super) struct Finder {
     others: BTreeSet<i32>,
     /// Processes whose parent was neither ours nor another's at the last list.
     doubtful: BTreeSet<i32>,
-    /// The last field of `/proc/loadavg` at the last list of processes.
-    last_started: Option<String>,
-    /// Earliest time of the next list of processes, microseconds.
+    /// Numbers that had been assigned, but showed no process yet, at the last look-up.
+    unborn: BTreeSet<i32>,
+    /// The last field of `/proc/loadavg` at the last list of processes or look-up.
+    last_started: Option<i32>,
+    /// Whether that field is the number that this process namespace has assigned last.
+    tells_numbers: bool,
+    /// Earliest times of the next look-up and of the next list of processes, microseconds, and the time at which they are
+    /// listed in any case.
+    look_up_at: u64,
     list_at: u64,
     list_anyway_at: u64,
     refusals: Vec<String>,
@@ -75,31 +94,45 @@ impl Finder {
     /// Makes a finder of the descendants that this process has from now on. Others may be there already: a shell that becomes
     /// this process (exec) leaves its background processes as children.
     pub(super) fn new() -> Self {
+        let (last_started, used_before) = (last_started(), processor_time());
+        let others = processes().unwrap_or_default().into_iter().collect();
+        let ours = BTreeSet::new();
+        let mut finder = Self { descends: true, ours, others, last_started, ..Self::of_itself() };
+        finder.rest(clock::now().0, used_before);
+        finder
+    }
+
+    /// Finds the sockets of this process itself.
+    pub(super) fn of_itself() -> Self {
+        let own = std::process::id().cast_signed();
         Self {
-            own: std::process::id().cast_signed(),
+            own,
             is_shown: shows_this_process(),
-            descends: true,
+            descends: false,
             command: None,
-            ours: BTreeSet::new(),
-            others: processes().unwrap_or_default().into_iter().collect(),
+            ours: BTreeSet::from([own]),
+            others: BTreeSet::new(),
             doubtful: BTreeSet::new(),
+            unborn: BTreeSet::new(),
             last_started: None,
+            tells_numbers: true,
+            look_up_at: 0,
             list_at: 0,
             list_anyway_at: 0,
             refusals: Vec::new(),
         }
     }
 
-    /// Finds the sockets of this process itself.
-    pub(super) fn of_itself() -> Self {
-        let descendants = Self::new();
-        Self { descends: false, ours: BTreeSet::from([descendants.own]), ..descendants }
-    }
-
     /// Sets the child that another part of this process waits for.
     pub(super) fn leave_to_its_starter(&mut self, command: i32) {
         self.command = Some(command);
         self.ours.insert(command);
+        // Where the numbers begin anew just then, processes are listed.
+        let told = self.last_started.zip(last_started());
+        self.tells_numbers = told.is_some_and(|(before, last)| (before..=last).contains(&command));
+        if !self.tells_numbers {
+            self.list_next();
+        }
     }
 
     /// Searches the processes at `now` (microseconds).
@@ -109,9 +142,8 @@ impl Finder {
             self.refuse("/proc does not show this process: the kernel sizes the connections".to_owned());
             return Found::default();
         }
-        let is_due = self.descends && now >= self.list_at;
-        let started = if is_due { self.list(now) } else { Ok(false) };
-        let mut is_complete = (is_due || !self.descends) && started.is_ok() && self.doubtful.is_empty();
+        let started = if self.descends { self.find_new(now) } else { Ok(Some(false)) };
+        let mut is_complete = matches!(started, Ok(Some(_))) && self.doubtful.is_empty();
         let mut places = HashMap::new();
         let processes: Vec<i32> = self.ours.iter().copied().collect();
         for pid in processes {
@@ -122,7 +154,7 @@ impl Finder {
                 Err(error) => is_complete &= !self.is_unread(pid, &error),
             }
         }
-        Found { places, started: started.unwrap_or_default(), is_complete }
+        Found { places, started: started.ok().flatten().unwrap_or_default(), is_complete }
     }
 
     /// Has the next search list the processes in any case, so that it misses none.
@@ -150,13 +182,57 @@ impl Finder {
         &self.refusals
     }
 
-    /// Finds new descendants; returns whether there are any.
-    fn list(&mut self, now: u64) -> io::Result<bool> {
+    /// Finds new descendants; returns whether there are any; `None`: it is too early for another look-up or list.
+    fn find_new(&mut self, now: u64) -> io::Result<Option<bool>> {
         let last = last_started();
-        let is_same = last.is_some() && last == self.last_started && self.doubtful.is_empty();
-        if is_same && now < self.list_anyway_at {
-            return Ok(false);
+        let is_same = last.is_some() && last == self.last_started;
+        let is_early = now < self.list_anyway_at;
+        if is_early && is_same && self.doubtful.is_empty() && self.unborn.is_empty() {
+            return Ok(Some(false));
         }
+        if let Some(since) = self.assigned_since(last).filter(|_| is_early && self.tells_numbers) {
+            return Ok((now >= self.look_up_at).then(|| self.look_up(now, &since, last)));
+        }
+        if now < self.list_at { Ok(None) } else { self.list(now, last).map(Some) }
+    }
+
+    /// Returns the numbers that were assigned since the last list of processes or look-up; `None`: they are not known, too many,
+    /// or begin anew.
+    fn assigned_since(&self, last: Option<i32>) -> Option<RangeInclusive<i32>> {
+        let (before, last) = (self.last_started?, last?);
+        let count = last.checked_sub(before)?;
+        (0..=LOOKED_UP).contains(&count).then(|| before.saturating_add(1)..=last)
+    }
+
+    /// Looks for new descendants among these numbers; returns whether there are any.
+    fn look_up(&mut self, now: u64, since: &RangeInclusive<i32>, last: Option<i32>) -> bool {
+        let used_before = processor_time();
+        let unborn = std::mem::take(&mut self.unborn);
+        let numbers: BTreeSet<i32> = self.doubtful.union(&unborn).copied().chain(since.clone()).collect();
+        let mut unknown = Vec::new();
+        for number in numbers {
+            if self.ours.contains(&number) || self.others.contains(&number) {
+                continue;
+            }
+            match Process::of(number) {
+                Some(process) if process.is_thread => {}
+                Some(process) => unknown.push((number, process)),
+                // Its fork has begun, or it has ended: the next look-up tells.
+                None if since.contains(&number) => {
+                    self.unborn.insert(number);
+                }
+                None => {}
+            }
+        }
+        let before = self.ours.len();
+        self.sort(unknown);
+        self.last_started = last;
+        self.look_up_at = now + processor_time().since(used_before).0 * REST;
+        self.ours.len() != before
+    }
+
+    /// Lists all processes, and finds new descendants; returns whether there are any.
+    fn list(&mut self, now: u64, last: Option<i32>) -> io::Result<bool> {
         let used_before = processor_time();
         let all = processes()?;
         self.ours.retain(|pid| all.contains(pid));
@@ -165,10 +241,18 @@ impl Finder {
         let unknown = all.iter().filter(is_new).filter_map(|pid| Some((*pid, Process::of(*pid)?))).collect();
         let before = self.ours.len();
         self.sort(unknown);
+        self.unborn.clear();
         self.last_started = last;
-        self.list_at = now + processor_time().since(used_before).0 * REST;
-        self.list_anyway_at = self.list_at.max(now + LIST_ANYWAY);
+        self.rest(now, used_before);
         Ok(self.ours.len() != before)
+    }
+
+    /// Rests after a list of all processes, before which this thread had used so much processor time.
+    fn rest(&mut self, now: u64, used_before: Micros) {
+        let cost = processor_time().since(used_before).0;
+        self.list_at = now + cost * REST;
+        let rest = if self.tells_numbers { REST_ANYWAY } else { REST };
+        self.list_anyway_at = now + LIST_ANYWAY.max(cost * rest);
     }
 
     /// Decides by their parents which new processes are ours. A parent may end before it is read itself; the next list finds
@@ -189,10 +273,9 @@ impl Finder {
 
     /// Reaps ended children, except the command.
     fn reap(&self) {
-        let Some(command) = self.command.map(Pid::from_raw) else { return };
-        let ended = || waitid(Id::All, WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT);
-        while let Some(pid) = ended().ok().and_then(|status| status.pid()).filter(|pid| *pid != command) {
-            let _taken = waitpid(pid, Some(WaitPidFlag::WNOHANG));
+        let Some(command) = self.command else { return };
+        while let Some(pid) = child::ended().ok().flatten().filter(|pid| *pid != command) {
+            let _taken = waitpid(Pid::from_raw(pid), Some(WaitPidFlag::WNOHANG));
         }
     }
 
@@ -217,7 +300,7 @@ impl Finder {
             self.ours.remove(&pid);
             return;
         };
-        // It has no descriptors any more, but is listed until its parent has waited for it.
+        // It has no descriptors any more, or closes them, but is listed until its parent has waited for it.
         if process.is_over {
             return;
         }
@@ -253,30 +336,6 @@ impl Finder {
     }
 }
 
-/// Returns the number that was last assigned to a process or thread.
-fn last_started() -> Option<String> {
-    let text = fs::read_to_string("/proc/loadavg").ok()?;
-    Some(text.rsplit(' ').next()?.trim().to_owned())
-}
-
-fn processes() -> io::Result<HashSet<i32>> {
-    let entries = fs::read_dir("/proc")?.flatten();
-    Ok(entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
-}
-
-/// Returns whether `/proc` is mounted, and shows the process namespace of this process.
-fn shows_this_process() -> bool {
-    let own: Option<u32> = fs::read_link("/proc/self").ok().and_then(|own| own.to_str()?.parse().ok());
-    own == Some(std::process::id())
-}
-
-/// Returns whether a process is a `bufwise run`.
-fn is_run(pid: i32) -> bool {
-    let is_bufwise = Process::of(pid).is_some_and(|process| process.name.starts_with("bufwise"));
-    let words = || fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    is_bufwise && words().split(|byte| *byte == 0).nth(1) == Some(b"run".as_slice())
-}
-
 /// Moves the children of `first`, those of `family`, and all their descendants from `unknown` to `family`.
 fn add_descendants(family: &mut BTreeSet<i32>, first: i32, unknown: &mut Vec<(i32, Process)>) {
     loop {
@@ -287,32 +346,6 @@ fn add_descendants(family: &mut BTreeSet<i32>, first: i32, unknown: &mut Vec<(i3
             return;
         }
         family.extend(found.iter().map(|(pid, _)| *pid));
-    }
-}
-
-/// The fields of `/proc/PID/stat` that are used.
-#[derive(Debug, PartialEq, Eq)]
-struct Process {
-    name: String,
-    /// Whether it is a zombie.
-    is_over: bool,
-    parent: i32,
-}
-
-impl Process {
-    fn of(pid: i32) -> Option<Self> {
-        Self::parse(&fs::read(format!("/proc/{pid}/stat")).ok()?)
-    }
-
-    /// Parses the fields. The name is in parentheses and may contain some, and any other bytes: the kernel cuts it to 15 bytes
-    /// (proc_pid_stat(5)).
-    fn parse(stat: &[u8]) -> Option<Self> {
-        let stat = String::from_utf8_lossy(stat);
-        let (before, after) = stat.rsplit_once(')')?;
-        let mut fields = after.split_whitespace();
-        let is_over = matches!(fields.next()?, "Z" | "X");
-        let parent = fields.next()?.parse().ok()?;
-        Some(Self { name: before.split_once('(')?.1.to_owned(), is_over, parent })
     }
 }
 
@@ -327,36 +360,63 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_is_read_whatever_its_name_is() {
-        let process = |name: &str, is_over, parent| Some(Process { name: name.to_owned(), is_over, parent });
-        assert_eq!(Process::parse(b"12 (sh) S 7 12 7 0"), process("sh", false, 7));
-        assert_eq!(Process::parse(b"12 (a) Z (b) 3) Z 9 12 7 0"), process("a) Z (b) 3", true, 9));
-        assert_eq!(Process::parse(b"12 (caf\xc3) S 7 12 7 0"), process("caf\u{fffd}", false, 7));
-        assert_eq!(Process::parse(b"12 sh S"), None);
-        let own = Process::of(std::process::id().cast_signed()).unwrap();
-        assert_eq!((own.is_over, own.parent), (false, nix::unistd::getppid().as_raw()));
+    fn beside_too_many_processes_to_list_a_new_one_is_looked_up_by_its_number() {
+        let mut finder = Finder::new();
+        (finder.list_at, finder.list_anyway_at) = (u64::MAX, u64::MAX);
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = child.id().cast_signed();
+        let is_told = last_started().is_some_and(|last| last >= pid);
+        let found = finder.search(0);
+        let is_ours = finder.ours.contains(&pid);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        if !is_told {
+            return bufwise_trial::skip("/proc/loadavg does not tell of new processes here");
+        }
+        assert!(found.started && is_ours);
+    }
+
+    #[test]
+    fn a_loadavg_that_does_not_tell_of_the_command_is_not_believed() {
+        let mut finder = Finder::new();
+        finder.last_started = Some(i32::MAX);
+        finder.leave_to_its_starter(finder.own);
+        assert!(!finder.tells_numbers);
+        // Children of other tests stay.
+        finder.command = None;
+        finder.search(0);
+        assert!(finder.last_started.is_none_or(|last| last < i32::MAX), "processes were listed");
+    }
+
+    #[test]
+    fn numbers_that_begin_anew_or_are_too_many_are_not_looked_up() {
+        let finder = Finder { last_started: Some(100), ..Finder::new() };
+        let since = |last| finder.assigned_since(last).map(Iterator::count);
+        assert_eq!([Some(100), Some(103), Some(99), None].map(since), [Some(0), Some(3), None, None]);
+        assert_eq!(since(Some(100 + LOOKED_UP)), usize::try_from(LOOKED_UP).ok());
+        assert_eq!(since(Some(101 + LOOKED_UP)), None);
     }
 
     #[test]
     fn a_search_that_may_miss_a_new_process_says_so() {
         let mut finder = Finder::new();
-        finder.list_at = 1_000;
+        (finder.last_started, finder.list_at) = (None, 1_000);
         assert!(!finder.search(999).is_complete);
         // Processes whose parents end meanwhile are only found by the next list.
         let is_complete = (0..5).any(|_| {
-            finder.list_at = 1_000;
+            finder.list_next();
             finder.search(1_000).is_complete
         });
         assert!(is_complete);
         let mut own = Finder::of_itself();
-        own.list_at = 1_000;
+        (own.last_started, own.list_at) = (None, 1_000);
         assert!(own.search(0).is_complete, "no other process counts");
     }
 
     #[test]
     fn a_process_that_was_just_started_is_found_where_none_may_be_missed() {
         let mut finder = Finder::new();
-        (finder.list_at, finder.list_anyway_at) = (u64::MAX, u64::MAX);
+        (finder.look_up_at, finder.list_anyway_at) = (u64::MAX, u64::MAX);
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let pid = child.id().cast_signed();
         finder.search(0);
@@ -386,7 +446,8 @@ mod tests {
 
     #[test]
     fn a_process_whose_parent_ends_while_processes_are_listed_is_found_with_its_next_parent() {
-        let process = |pid, parent| (pid, Process { name: String::new(), is_over: false, parent });
+        let process =
+            |pid, parent| (pid, Process { name: String::new(), is_over: false, is_thread: false, parent });
         let mut finder = Finder { own: 100, others: BTreeSet::new(), ..Finder::new() };
         // Process 11 ended after its child 12 was read, and before it was read itself.
         finder.sort(vec![process(13, 12), process(12, 11), process(9, 1), process(1, 0)]);

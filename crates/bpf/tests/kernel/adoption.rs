@@ -1,14 +1,16 @@
 //! Connections that are older than the programs, and records of connections that no longer exist.
 
 use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::ops::RangeInclusive;
 use std::os::fd::AsFd;
 
 use bufwise_bpf::{Cgroup, Config, Engine, Order, Owned, ReceiveRule, SendRule, Shares, Swept, hierarchy};
-use bufwise_socket::options;
+use bufwise_socket::options::{self, BufferLock};
 use bufwise_units::{Bytes, Micros};
+use socket2::SockRef;
 
-use crate::support::{Connection, Netns, engine_on, root, wait_for};
+use crate::support::{Connection, Netns, disconnect, engine_on, in_turn, root, wait_for};
 
 const HOUR: Micros = Micros(3_600_000_000);
 
@@ -315,4 +317,54 @@ fn root_user_space_sizes_on_what_that_of_another_engine_had() {
     assert_eq!(has(&mut engine, 240_000).owned, Owned::default());
     assert_eq!(engine.release_all().unwrap().released, 1);
     assert!(!options::buffer_lock(&connection.client).unwrap().send);
+}
+
+#[test]
+fn root_buffers_of_a_socket_that_is_connected_again_are_still_bufwises() {
+    if !root() {
+        return;
+    }
+    let rules = [
+        // Two segments of loopback: with less the peer would wait for its timers.
+        fixed(140_000),
+        Config {
+            record_after: Config::SHORT_CONNECTION,
+            send: SendRule::Abt,
+            receive: ReceiveRule::Drs,
+            ..fixed(0)
+        },
+    ];
+    for (config, is_read) in rules.into_iter().flat_map(|config| [(config, false), (config, true)]) {
+        let (cgroup, netns) = (Cgroup::create().unwrap(), Netns::new());
+        let mut engine = engine_on(&config, &cgroup);
+        engine.expect_only_new().unwrap();
+        engine.heartbeat(Shares::default()).unwrap();
+        let mut connection = Connection::open(&cgroup, &netns, "127.0.0.1");
+        let sized = |connection: &Connection, engine: &mut Engine| {
+            connection.send(1_000_000);
+            connection.receive(1_000_000);
+            let flow = connection.flow(engine).unwrap();
+            let is_sized = flow.set_send_buffer.is_some() && flow.set_receive_buffer.is_some();
+            assert!(!flow.closed && is_sized, "{flow:?}");
+            assert_eq!((flow.owned, flow.origin.locked), (Owned::default(), Owned::default()));
+            // Five seconds after a heartbeat the kernel's part would forget a closed connection.
+            engine.heartbeat(Shares::default()).unwrap();
+        };
+        sized(&connection, &mut engine);
+        let listener = netns.inside(|| {
+            let _turn = in_turn();
+            TcpListener::bind("127.0.0.1:0").unwrap()
+        });
+        disconnect(&connection.client);
+        assert!(connection.flow(&engine).unwrap().closed);
+        // Over a long path, user space reads and forgets the closed record before the next one is made.
+        if is_read {
+            engine.forget(connection.cookie);
+        }
+        SockRef::from(&connection.client).connect(&listener.local_addr().unwrap().into()).unwrap();
+        connection.server = listener.accept().unwrap().0;
+        sized(&connection, &mut engine);
+        engine.release_all().unwrap();
+        assert_eq!(options::buffer_lock(&connection.client).unwrap(), BufferLock::default());
+    }
 }

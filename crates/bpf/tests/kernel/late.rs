@@ -211,6 +211,17 @@ fn root_a_sweep_takes_in_a_newcomer_whose_share_has_become_small_and_counts_it_o
 }
 
 #[test]
+fn root_a_record_that_is_made_again_leaves_no_fewer_connections_without_one_than_none() {
+    let Some(mut scene) = Scene::new() else { return };
+    let connection = scene.open();
+    connection.send(LONG);
+    assert!(connection.flow(&scene.engine).is_some());
+    scene.engine.forget(connection.cookie);
+    assert_eq!((scene.sweep().seen, scene.engine.unrecorded().unwrap()), (1, 0));
+    assert!(connection.flow(&scene.engine).is_some());
+}
+
+#[test]
 fn root_the_sweep_makes_the_record_of_a_silent_connection_and_leaves_busy_ones_out() {
     let Some(mut scene) = Scene::new() else { return };
     let connection = scene.open();

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -165,6 +165,16 @@ impl Drop for Connection {
 
 fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+/// Ends a socket's connection, so that it can be connected again; its options stay.
+#[expect(unsafe_code, reason = "no library has addresses of the family AF_UNSPEC")]
+pub(crate) fn disconnect(socket: &TcpStream) {
+    let address = libc::sockaddr { sa_family: libc::AF_UNSPEC.try_into().unwrap(), sa_data: [0; 14] };
+    let length = size_of::<libc::sockaddr>().try_into().unwrap();
+    // SAFETY: the address has that length and outlives the call; the kernel keeps no pointer.
+    let result = unsafe { libc::connect(socket.as_raw_fd(), &raw const address, length) };
+    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
 }
 
 /// Sends from one end, all of which the other reads.

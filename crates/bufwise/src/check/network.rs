@@ -100,7 +100,7 @@ fn moderation() -> Point {
         Some(0) => Point::limited(
             name,
             "off (tcp_moderate_rcvbuf = 0)",
-            "sysctl -w net.ipv4.tcp_moderate_rcvbuf=1, or let bufwise do it with --policy drs",
+            "sysctl -w net.ipv4.tcp_moderate_rcvbuf=1, or let bufwise do it: bufwise run --policy drs -- CMD",
         ),
         Some(_) => Point::ok(name, "on (tcp_moderate_rcvbuf)"),
         None => Point::limited(name, "tcp_moderate_rcvbuf cannot be read", "mount /proc"),

@@ -58,7 +58,7 @@ pub(super) fn of_cgroup(path: &str) -> Option<ByRun> {
 }
 
 fn is_bufwise(pid: i32) -> bool {
-    fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim_end() == "bufwise")
+    fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.starts_with("bufwise"))
 }
 
 fn parent(pid: i32) -> Option<i32> {

@@ -16,14 +16,21 @@ use crate::terminal::{self, shortened};
 const LINES: usize = 60;
 /// Most connections per step, and most groups of a table.
 const SHOWN: usize = 8;
+/// Lines whose times differ by less than this factor count as equally long.
+const ALIKE: f64 = 1.1;
 /// Widest name of a group.
 const NAME_WIDTH: usize = 44;
 
 /// Returns the moments of each line, and a note if a line has several.
 fn steps(moments: &[Moment]) -> (std::slice::Chunks<'_, Moment>, Option<String>) {
     let each = moments.len().div_ceil(LINES).max(1);
-    let span: f64 = moments.iter().take(each).map(|moment| moment.interval_s).sum();
-    let note = format!("a line is {span:.0} s: rates and times are means, REP a sum, the rest the largest\n");
+    let span = |step: &[Moment]| step.iter().map(|moment| moment.interval_s).sum::<f64>();
+    let spans = moments.chunks_exact(each).map(span);
+    let (least, most) =
+        spans.fold((f64::INFINITY, 0.0_f64), |(least, most), span| (least.min(span), most.max(span)));
+    // Samples are minutes apart while there are very many connections.
+    let span = if most < ALIKE * least { format!("{most:.0}") } else { format!("{least:.0} to {most:.0}") };
+    let note = format!("a line is {span} s: rates and times are means, REP a sum, the rest the largest\n");
     (moments.chunks(each), (each > 1).then_some(note))
 }
 
@@ -37,7 +44,8 @@ pub(super) fn over_time(
     let (steps, note) = steps(moments);
     let row = |step: &[Moment]| {
         let last = step.last()?;
-        let all = mean(&step.iter().map(&sums).collect::<Vec<_>>());
+        let all: Vec<_> = step.iter().map(|moment| (moment.interval_s, sums(moment))).collect();
+        let all = mean(&all);
         let largest =
             step.iter().flat_map(|moment| &moment.connections).max_by_key(|one| one.view.goodput_bps);
         let largest = largest.map(|one| {
@@ -58,9 +66,11 @@ pub(super) fn connections(moments: &[Moment], time: &dyn Fn(u64) -> String) -> S
     let (mut rows, mut more) = (Vec::new(), 0);
     for step in steps {
         let Some(last) = step.last() else { continue };
-        let mut all: BTreeMap<u64, Vec<&Kept>> = BTreeMap::new();
-        for one in step.iter().flat_map(|moment| &moment.connections) {
-            all.entry(one.view.cookie).or_default().push(one);
+        let mut all: BTreeMap<u64, Vec<(f64, &Kept)>> = BTreeMap::new();
+        for moment in step {
+            for one in &moment.connections {
+                all.entry(one.view.cookie).or_default().push((moment.interval_s, one));
+            }
         }
         let mut all: Vec<_> = all.into_values().filter_map(|seen| row(time(last.time_s), &seen)).collect();
         all.sort_by_key(|(rate, _)| Reverse(*rate));
@@ -74,12 +84,16 @@ pub(super) fn connections(moments: &[Moment], time: &dyn Fn(u64) -> String) -> S
     text
 }
 
-/// Returns the line of a connection that was seen at these moments, and its rate.
-fn row(time: String, seen: &[&Kept]) -> Option<(u64, [String; 9])> {
-    let one = &seen.last()?.view;
-    let rate = average(seen.iter().map(|one| one.view.goodput_bps.map(|rate| rate as f64)));
-    let times = average(seen.iter().map(|one| one.view.srtt_s));
-    let limits: Vec<String> = seen.iter().map(|one| ls::row(&one.view)[ls::COLUMNS - 1].clone()).collect();
+/// Returns the line of a connection that was seen at these moments, each with its seconds, and its rate.
+fn row(time: String, seen: &[(f64, &Kept)]) -> Option<(u64, [String; 9])> {
+    let one = &seen.last()?.1.view;
+    let mean = |figure: fn(&ConnectionView) -> Option<f64>| {
+        average(seen.iter().map(|(seconds, one)| (*seconds, figure(&one.view))))
+    };
+    let rate = mean(|one| one.goodput_bps.map(|rate| rate as f64));
+    let times = mean(|one| one.srtt_s);
+    let limits: Vec<String> =
+        seen.iter().map(|(_, one)| ls::row(&one.view)[ls::COLUMNS - 1].clone()).collect();
     let limited_by =
         limits.iter().max_by_key(|limit| limits.iter().filter(|other| other == limit).count())?;
     let (way, held, limit) = match one.direction {
@@ -93,7 +107,7 @@ fn row(time: String, seen: &[&Kept]) -> Option<(u64, [String; 9])> {
         or_dash(rate.map(|rate| narrow(rate as u64))),
         round_trips(times, one.min_rtt_s),
         format!("{}/{}", narrow(held), narrow(limit)),
-        seen.iter().map(|one| one.retransmitted).sum::<u64>().to_string(),
+        seen.iter().map(|(_, one)| one.retransmitted).sum::<u64>().to_string(),
         limited_by.clone(),
         set(one),
     ];
@@ -102,16 +116,18 @@ fn row(time: String, seen: &[&Kept]) -> Option<(u64, [String; 9])> {
 
 /// Writes the groups of all these moments, the largest first, after an empty line; writes nothing without groups.
 pub(super) fn groups(title: &str, moments: &[Moment], groups: impl Fn(&Moment) -> &[Sums]) -> String {
-    let mut all: BTreeMap<&str, Vec<Sums>> = BTreeMap::new();
-    for sums in moments.iter().flat_map(&groups) {
-        all.entry(&sums.name).or_default().push(sums.clone());
+    let mut all: BTreeMap<&str, Vec<(f64, Sums)>> = BTreeMap::new();
+    for moment in moments {
+        for sums in groups(moment) {
+            all.entry(&sums.name).or_default().push((moment.interval_s, sums.clone()));
+        }
     }
-    // A group that is absent from a moment moved nothing then.
-    let share = |number: usize| number as f64 / moments.len().max(1) as f64;
+    let whole: f64 = moments.iter().map(|moment| moment.interval_s).sum();
     let mut all: Vec<Sums> = all
         .into_values()
         .map(|sums| {
-            let part = share(sums.len());
+            // A group that is absent from a moment moved nothing then.
+            let part = sums.iter().map(|(seconds, _)| seconds).sum::<f64>() / whole.max(f64::MIN_POSITIVE);
             let one = mean(&sums);
             let scaled = |rate: u64| (rate as f64 * part) as u64;
             Sums { send_bps: scaled(one.send_bps), receive_bps: scaled(one.receive_bps), ..one }
@@ -150,32 +166,36 @@ pub(super) fn added(name: &str, sums: &[&Sums]) -> Sums {
     }
 }
 
-/// Averages one group over several moments: means of rates and times, the sum of repetitions, otherwise the largest
-/// value. The cause is that of the moment with the highest rate.
-fn mean(sums: &[Sums]) -> Sums {
-    let busiest = sums.iter().filter(|one| one.limited_by.is_some()).max_by_key(|one| one.rate());
-    let most = |figure: fn(&Sums) -> u64| sums.iter().map(figure).max().unwrap_or_default();
-    let rate = |figure: fn(&Sums) -> u64| {
-        average(sums.iter().map(|one| Some(figure(one) as f64))).unwrap_or_default() as u64
+/// Averages one group over several moments, each with its seconds: means of rates and times, the sum of repetitions,
+/// otherwise the largest value. The cause is that of the moment with the highest rate.
+fn mean(moments: &[(f64, Sums)]) -> Sums {
+    let sums = || moments.iter().map(|(_, one)| one);
+    let busiest = sums().filter(|one| one.limited_by.is_some()).max_by_key(|one| one.rate());
+    let most = |figure: fn(&Sums) -> u64| sums().map(figure).max().unwrap_or_default();
+    let mean = |figure: fn(&Sums) -> Option<f64>| {
+        average(moments.iter().map(|(seconds, one)| (*seconds, figure(one))))
     };
+    let rate = |figure: fn(&Sums) -> Option<f64>| mean(figure).unwrap_or_default() as u64;
     Sums {
-        name: sums.first().map(|one| one.name.clone()).unwrap_or_default(),
+        name: sums().next().map(|one| one.name.clone()).unwrap_or_default(),
         connections: most(|one| one.connections),
-        send_bps: rate(|one| one.send_bps),
-        receive_bps: rate(|one| one.receive_bps),
+        send_bps: rate(|one| Some(one.send_bps as f64)),
+        receive_bps: rate(|one| Some(one.receive_bps as f64)),
         held_bytes: most(|one| one.held_bytes),
         allowed_bytes: most(|one| one.allowed_bytes),
-        retransmitted: sums.iter().map(|one| one.retransmitted).sum(),
-        srtt_s: average(sums.iter().map(|one| one.srtt_s)),
-        min_rtt_s: average(sums.iter().map(|one| one.min_rtt_s)),
+        retransmitted: sums().map(|one| one.retransmitted).sum(),
+        srtt_s: mean(|one| one.srtt_s),
+        min_rtt_s: mean(|one| one.min_rtt_s),
         limited_by: busiest.and_then(|one| one.limited_by),
     }
 }
 
-/// Returns the mean of the known values.
-fn average(figures: impl Iterator<Item = Option<f64>>) -> Option<f64> {
-    let (number, sum) = figures.flatten().fold((0_u32, 0.0), |(number, sum), one| (number + 1, sum + one));
-    (number > 0).then(|| sum / f64::from(number))
+/// Returns the mean of the known values, each of which held for so many seconds.
+fn average(figures: impl Iterator<Item = (f64, Option<f64>)>) -> Option<f64> {
+    let known = figures.filter_map(|(seconds, figure)| Some((seconds, figure?)));
+    let (whole, sum) =
+        known.fold((0.0, 0.0), |(whole, sum), (seconds, one)| (whole + seconds, sum + seconds * one));
+    (whole > 0.0).then(|| sum / whole)
 }
 
 /// Returns the cells: connections, rates in both directions, times, memory, repetitions and cause.
@@ -286,6 +306,19 @@ PREFIX         CONNS  SEND  RECEIVE   RTT/BASE  HELD  REP  LIMITED BY
     }
 
     #[test]
+    fn a_long_moment_counts_more_than_a_short_one() {
+        let mut long = Moment { interval_s: 50.0, ..moment(70) };
+        long.prefixes[0].send_bps = 2_000_000;
+        let of_group = groups("PREFIX", &[moment(10), long], |moment| &moment.prefixes);
+        assert!(of_group.contains("198.18.0.0/24      2  3.0M "), "{of_group}");
+        let mut slow = moment(70).connections.remove(0);
+        slow.view.goodput_bps = Some(2_000_000);
+        let fast = moment(10).connections.remove(0);
+        let (rate, cells) = row(at(10), &[(10.0, &fast), (50.0, &slow)]).expect("it was seen");
+        assert_eq!((rate, cells[3].as_str()), (3_000_000, "3.0M"));
+    }
+
+    #[test]
     fn wide_letters_move_no_column() {
         let row = |name: &str, figure: &str| [name.to_owned(), figure.to_owned()];
         let wide = "/\u{65e5}\u{672c}";
@@ -309,6 +342,10 @@ PREFIX         CONNS  SEND  RECEIVE   RTT/BASE  HELD  REP  LIMITED BY
             whole.ends_with("a line is 60 s: rates and times are means, REP a sum, the rest the largest\n")
         );
         let all = connections(&hour, &|_| "14:05:10".to_owned());
+        let mut slow = hour;
+        slow[180..].iter_mut().for_each(|moment| moment.interval_s = 50.0);
+        let slow = over_time(&slow, |moment| moment.total.clone(), &|_| "14:05:10".to_owned());
+        assert!(slow.contains("\na line is 60 to 300 s: rates "), "{slow}");
         for line in whole.lines().chain(all.lines()) {
             assert!(line.chars().count() <= 100, "{} columns: {line}", line.chars().count());
         }

@@ -44,11 +44,11 @@ impl BpftuneArgs {
         let start = Instant::now();
         loop {
             let before = processor_time();
-            host.sample(Micros(u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX)))?;
+            host.sample(start.elapsed().into())?;
             if let Some(status) = running.status() {
                 return Ok(status);
             }
-            let used = Duration::from_micros(processor_time().since(before).0);
+            let used = Duration::from(processor_time().since(before));
             let wait = INTERVAL.max(used * LARGEST_SHARE).as_millis();
             let wait = u16::try_from(wait).unwrap_or(u16::MAX);
             // A signal ends the wait early, which does no harm.

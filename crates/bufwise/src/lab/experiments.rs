@@ -11,7 +11,7 @@ use bufwise_lab::check::{self, CheckReport};
 use bufwise_lab::document::{self, Ask};
 use bufwise_lab::experiments::{
     Experiment, ExperimentResult, Options, Reaches, Reported, SAMPLES, Samples, Shard, StopSignal, catalogue,
-    file_name, finished, forget_runs, other_form, run,
+    file_name, finished, forget_runs, other_form, other_origin, run,
 };
 use clap::Args;
 
@@ -149,7 +149,7 @@ impl RunArgs {
         let program = std::env::current_exe().context("cannot find this program's own file")?;
         let Self { quick, repeat, out, resume, .. } = &self;
         let options = Options { program, quick: *quick, repeat: *repeat, out: out.clone(), resume: *resume };
-        self.refuse_other_form(&experiments, &options)?;
+        self.refuse_other_results(&experiments, &files, &options)?;
         let mut results = if self.resume { self.finished(&mut experiments, &options)? } else { Vec::new() };
         let seconds = |experiment: &Experiment| experiment.seconds(self.quick, self.repeat);
         let rest = Rest::of(self.budget, &mut experiments, seconds)?;
@@ -159,9 +159,10 @@ impl RunArgs {
         if let Some(out) = &self.out {
             fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
         }
+        // The check catches signals, too, and leaves them ignored.
+        let stop = StopSignal::watch().context("cannot catch signals")?;
         let emulator = if experiments.is_empty() { None } else { judge_emulator()? };
         let mut bar = Bar::new(experiments.iter().map(seconds).fold(0, u32::saturating_add));
-        let stop = StopSignal::watch().context("cannot catch signals")?;
         for experiment in &experiments {
             stop.continues().map_err(|error| Failure::new(error.exit_status(), error))?;
             if !rest.allows(seconds(experiment)) {
@@ -197,14 +198,29 @@ impl RunArgs {
         Ok(if results.iter().all(ExperimentResult::met) { 0 } else { FAILED })
     }
 
-    /// Refuses to replace results of the short form by those of the whole form, and the reverse.
-    fn refuse_other_form(&self, experiments: &[Experiment], options: &Options) -> Result<(), Failure> {
+    /// Refuses to replace results and kept runs of the short form by those of the whole form, and results of the catalogue by those of a
+    /// user's experiment of the same name; and the reverse of each.
+    fn refuse_other_results(
+        &self,
+        experiments: &[Experiment],
+        files: &HashMap<&str, String>,
+        options: &Options,
+    ) -> Result<(), Failure> {
         for experiment in experiments {
+            let is_own = files.contains_key(experiment.id);
+            if let Some(path) = other_origin(experiment, is_own, self.shard, options)? {
+                return Err(Failure::usage(format!(
+                    "--out: {} has the result of {} {}: give another directory, or the file another `id`",
+                    path.display(),
+                    if is_own { "the built-in" } else { "a file's" },
+                    experiment.id
+                )));
+            }
             if let Some(path) = other_form(experiment, self.shard, options)? {
                 let forms = ["without --quick", "with --quick"];
                 let (before, now) = if self.quick { (forms[0], forms[1]) } else { (forms[1], forms[0]) };
                 return Err(Failure::usage(format!(
-                    "--out: {} has a result of {} {before}, which a run {now} would replace: give another directory",
+                    "--out: {} has results of {} {before}: give another directory for a run {now}",
                     path.display(),
                     experiment.id
                 )));
@@ -250,25 +266,29 @@ impl RunArgs {
                 )));
             }
         }
+        tell_of_papers(&own);
         let files = own.iter().zip(files).map(|(experiment, path)| (experiment.id, path.clone())).collect();
         experiments.extend(own);
         Ok(Chosen { experiments, files })
     }
 
+    /// Keeps the result, and prints it, also if it cannot be kept, as on a full disk.
     fn tell(&self, result: &ExperimentResult) -> Result<()> {
-        if let Some(out) = &self.out {
-            let name = file_name(&result.id, self.shard);
-            keep(&out.join(&name), result)?;
-            if let Some(samples) = Samples::of(result) {
-                let place = out.join(SAMPLES);
-                fs::create_dir_all(&place).with_context(|| format!("cannot make {}", place.display()))?;
-                keep(&place.join(name), &samples)?;
-            }
+        let kept = self.keep(result);
+        if !self.json.as_deref().is_some_and(output::is_stdout) {
+            output::line(&format!("{result}\n"))?;
         }
-        if self.json.as_deref().is_some_and(output::is_stdout) {
-            return Ok(());
-        }
-        output::line(&format!("{result}\n"))
+        kept
+    }
+
+    fn keep(&self, result: &ExperimentResult) -> Result<()> {
+        let Some(out) = &self.out else { return Ok(()) };
+        let name = file_name(&result.id, self.shard);
+        keep(&out.join(&name), result)?;
+        let Some(samples) = Samples::of(result) else { return Ok(()) };
+        let place = out.join(SAMPLES);
+        fs::create_dir_all(&place).with_context(|| format!("cannot make {}", place.display()))?;
+        keep(&place.join(name), &samples)
     }
 }
 
@@ -277,6 +297,18 @@ struct Chosen {
     experiments: Vec<Experiment>,
     /// The files as the call names them, by their experiments' names.
     files: HashMap<&'static str, String>,
+}
+
+/// Names those of the users' experiments that have the name of a paper's experiment, but other methods, cases or quantities.
+fn tell_of_papers(own: &[Experiment]) {
+    let has_figures = |experiment: &Experiment| !experiment.reported().is_empty();
+    let of_papers: Vec<Experiment> = catalogue().into_iter().filter(has_figures).collect();
+    let is_named = |one: &&Experiment| of_papers.iter().any(|paper| paper.id == one.id);
+    for Experiment { id, .. } in own.iter().filter(is_named).filter(|one| !has_figures(one)) {
+        output::note(&format!(
+            "{id}: its methods, cases or quantities are not those of the built-in {id}: the paper's figures are left out\n"
+        ));
+    }
 }
 
 /// Judges the emulator before the first run, and prints the outcome in a line. `None`: a program of the check failed; the

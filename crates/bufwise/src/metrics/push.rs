@@ -1,36 +1,32 @@
 //! Sends the metrics to a receiver of OTLP over HTTP, on a thread of its own.
 //!
-//! One request at a time, each within [`TIME`]: a receiver that is slow or gone delays nothing else. A request that was
-//! not accepted is not repeated: counts are cumulative, so the next one has all of them.
+//! One request at a time, each within [`TIME`] once the receiver's name is resolved: a receiver that is slow or gone delays
+//! nothing else. A request that was not accepted is not repeated: counts are cumulative, so the next one has all of them.
 
 use std::io::{self, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Error, Result, bail};
 use bufwise_host::control::Request;
 use bufwise_host::control::server::Asker;
 use bufwise_host::log;
 use bufwise_host::metrics::Endpoint;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
+use super::answer::{MAX_ANSWER, judge};
 use super::otlp::Writer;
 use super::{settled, snapshot};
 
-/// Time between two requests.
-const INTERVAL: Duration = Duration::from_secs(15);
 /// Time for a whole request and its answer.
 const TIME: Duration = Duration::from_secs(5);
 /// Time that the daemon's loop has for a snapshot, and for the first one: at its start it clears leftovers and loads programs.
 const DAEMON_TIME: Duration = Duration::from_secs(2);
 const START_TIME: Duration = Duration::from_secs(60);
-/// Least time between two log lines on failures.
-const QUIET: Duration = Duration::from_secs(600);
-/// Most bytes that are read of an answer, and most characters of it in the log.
-const MAX_ANSWER: u64 = 16 << 10;
+/// Most characters of an answer in the log.
 const MAX_TOLD: usize = 200;
 
 /// The sending thread; dropping it stops the thread.
@@ -41,16 +37,16 @@ pub(crate) struct Pusher {
 }
 
 impl Pusher {
-    /// Starts to send the daemon's snapshots.
+    /// Starts to send the daemon's snapshots, with this time between two requests.
     ///
     /// # Errors
     /// No thread can be started.
-    pub(crate) fn start(endpoint: Endpoint, asker: Asker) -> Result<Self> {
+    pub(crate) fn start(endpoint: Endpoint, interval: Duration, asker: Asker) -> Result<Self> {
         let host = nix::unistd::gethostname().map(|name| name.to_string_lossy().into_owned());
         let mut writer = Writer::new(host.unwrap_or_default());
         let (stop, stopped) = UnixStream::pair().context("cannot send metrics")?;
         let push = move || {
-            let mut failures = Failures::default();
+            let mut failures = Failures::every(interval);
             while !is_over(&stopped, failures.pause()) {
                 let sent = send(&endpoint, &mut writer, &asker, failures.patience());
                 // A daemon that is ending no longer answers; that is no failure.
@@ -86,10 +82,11 @@ fn send(endpoint: &Endpoint, writer: &mut Writer, asker: &Asker, patience: Durat
     post(endpoint, &writer.request(&snapshot, now_ns).to_string())
 }
 
-/// Sends a request and reads its answer, all within [`TIME`].
+/// Sends a request and reads its answer, all within [`TIME`] once the receiver's name is resolved.
 fn post(endpoint: &Endpoint, body: &str) -> Result<()> {
+    let addresses = endpoint.authority().to_socket_addrs().context("its name is not found")?;
     let deadline = Instant::now() + TIME;
-    let mut stream = connect(endpoint, deadline)?;
+    let mut stream = connect(&addresses.collect::<Vec<_>>(), deadline)?;
     let head = format!(
         "POST {} HTTP/1.1\r\nHost: {}\r\nUser-Agent: bufwise/{}\r\nContent-Type: application/json\r\n\
          Content-Length: {}\r\nConnection: close\r\n\r\n",
@@ -105,19 +102,19 @@ fn post(endpoint: &Endpoint, body: &str) -> Result<()> {
     let mut answer = Vec::new();
     let read = stream.take(MAX_ANSWER).read_to_end(&mut answer);
     // A receiver that keeps the connection open has still answered.
-    let answer = String::from_utf8_lossy(&answer);
-    match answer.split_once("\r\n\r\n") {
-        Some((head, body)) => judge(head, body),
+    match judge(&answer) {
+        Some(taken) => taken.map_err(Error::msg),
         None => read.map_err(Into::into).and_then(|_| bail!("it answers nothing")),
     }
 }
 
-fn connect(endpoint: &Endpoint, deadline: Instant) -> Result<Timed> {
-    let addresses = endpoint.authority().to_socket_addrs().context("its name is not found")?;
+/// Connects to the first of the addresses that answers; one that is silent leaves each of the others its part of the time.
+fn connect(addresses: &[SocketAddr], deadline: Instant) -> Result<Timed> {
     let mut failure = None;
-    for address in addresses {
+    for (address, others) in addresses.iter().zip((0..addresses.len()).rev()) {
         let left = deadline.saturating_duration_since(Instant::now());
-        match TcpStream::connect_timeout(&address, left.max(Duration::from_millis(1))) {
+        let part = left / u32::try_from(others).unwrap_or(u32::MAX).saturating_add(1);
+        match TcpStream::connect_timeout(address, part.max(Duration::from_millis(1))) {
             Ok(stream) => return Ok(Timed { stream, deadline }),
             Err(error) => failure = Some(error),
         }
@@ -126,27 +123,6 @@ fn connect(endpoint: &Endpoint, deadline: Instant) -> Result<Timed> {
         Some(error) => Err(error).context("it cannot be reached"),
         None => bail!("its name has no address"),
     }
-}
-
-/// Fails if the answer reports an error.
-fn judge(head: &str, body: &str) -> Result<()> {
-    let line = head.lines().next().unwrap_or_default();
-    let status = line.split(' ').nth(1).unwrap_or_default();
-    if !(status.len() == 3 && status.starts_with('2')) {
-        bail!("it answers {line}");
-    }
-    let answer: serde_json::Value = serde_json::from_str(body).unwrap_or_default();
-    let partial = &answer["partialSuccess"];
-    let rejected = &partial["rejectedDataPoints"];
-    // A 64-bit integer, which this JSON writes as a text.
-    let count = rejected.as_u64().or_else(|| rejected.as_str()?.parse().ok()).unwrap_or_default();
-    if count > 0 {
-        bail!(
-            "it rejects {count} figures: {}",
-            partial["errorMessage"].as_str().unwrap_or("no reason given")
-        );
-    }
-    Ok(())
 }
 
 /// A connection whose reads and writes share one deadline.
@@ -180,20 +156,23 @@ impl Write for Timed {
     }
 }
 
-/// Decides which failures are logged: the first one, and the recovery; at most one line per [`QUIET`].
-#[derive(Debug, Default)]
+/// The requests so far, and which of their failures are logged.
+#[derive(Debug)]
 struct Failures {
+    interval: Duration,
     has_tried: bool,
-    /// Whether the last line was of a failure.
-    is_told: bool,
-    /// Failures before this time are not logged.
-    quiet: Option<Instant>,
+    log: log::Failures,
 }
 
 impl Failures {
+    /// Returns the state before the first request, where the others follow at this interval.
+    fn every(interval: Duration) -> Self {
+        Self { interval, has_tried: false, log: log::Failures::default() }
+    }
+
     /// Returns the time until the next request; the first one is sent at once.
     fn pause(&self) -> Duration {
-        if self.has_tried { INTERVAL } else { Duration::ZERO }
+        if self.has_tried { self.interval } else { Duration::ZERO }
     }
 
     /// Returns the time that the daemon has for a snapshot. A start that takes long is no failure: its line would keep the
@@ -211,21 +190,18 @@ impl Failures {
     /// Returns the log line on a request, if there should be one, and whether it reports a failure.
     fn line(&mut self, sent: Result<()>, now: Instant) -> Option<(String, bool)> {
         self.has_tried = true;
-        match sent {
-            Ok(()) => std::mem::take(&mut self.is_told).then(|| ("sent again".to_owned(), false)),
-            Err(_) if self.is_told || self.quiet.is_some_and(|quiet| now < quiet) => None,
-            Err(error) => {
-                self.is_told = true;
-                self.quiet = Some(now + QUIET);
-                // The error may contain text from the receiver.
-                let why: String = bufwise_host::in_words(error.as_ref())
-                    .chars()
-                    .map(|letter| if letter.is_control() { ' ' } else { letter })
-                    .take(MAX_TOLD)
-                    .collect();
-                Some((format!("not sent, and tried anew every {} s: {why}", INTERVAL.as_secs()), true))
-            }
-        }
+        let Err(error) = sent else {
+            return self.log.succeeded().then(|| ("sent again".to_owned(), false));
+        };
+        // The error may contain text from the receiver.
+        let why: String = bufwise_host::in_words(error.as_ref())
+            .chars()
+            .map(|letter| if letter.is_control() { ' ' } else { letter })
+            .take(MAX_TOLD)
+            .collect();
+        let is_told = self.log.failed(&why, now);
+        let seconds = self.interval.as_secs_f64();
+        is_told.then(|| (format!("not sent, and tried anew every {seconds} s: {why}"), true))
     }
 }
 
@@ -290,12 +266,12 @@ mod tests {
 
     #[test]
     fn failures_are_a_line_in_ten_minutes_whatever_a_receiver_does() {
-        let (mut failures, start) = (Failures::default(), Instant::now());
+        let (mut failures, start) = (Failures::every(Duration::from_secs(15)), Instant::now());
         let at = |seconds: u64| start + Duration::from_secs(seconds);
         let bad = || Err(anyhow::anyhow!("it answers \u{1b}[2J{}", "x".repeat(1_000)));
-        assert_eq!(failures.patience(), START_TIME);
+        assert_eq!((failures.patience(), failures.pause()), (START_TIME, Duration::ZERO));
         let (line, is_failure) = failures.line(bad(), at(0)).unwrap();
-        assert_eq!(failures.patience(), DAEMON_TIME);
+        assert_eq!((failures.patience(), failures.pause()), (DAEMON_TIME, Duration::from_secs(15)));
         assert!(is_failure && line.contains("tried anew every 15 s: it answers  [2Jx"), "{line}");
         assert!(line.len() < 300 && !line.contains(char::is_control), "{line}");
         assert_eq!(failures.line(bad(), at(15)), None);
@@ -303,6 +279,10 @@ mod tests {
         assert_eq!(failures.line(Ok(()), at(45)), None);
         assert_eq!((failures.line(bad(), at(60)), failures.line(Ok(()), at(75))), (None, None));
         assert!(failures.line(bad(), at(600)).is_some());
+        let other = || Err(anyhow::anyhow!("it cannot be reached"));
+        assert_eq!(failures.line(other(), at(615)), None);
+        let (line, _) = failures.line(other(), at(1_200)).expect("another cause");
+        assert!(line.ends_with(": it cannot be reached"), "{line}");
     }
 
     #[test]

@@ -8,6 +8,9 @@ use std::fs;
 
 use serde::Serialize;
 
+/// Largest value that the kernel takes, bytes (an `int`). No window is larger than 1 GiB (RFC 7323, section 2.3).
+const MOST: u64 = 0x7fff_ffff;
+
 /// The maximum of `net.ipv4.tcp_rmem` or `tcp_wmem`, and the value that a path needs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Maximum {
@@ -38,7 +41,8 @@ impl Maximum {
         let [least, default, found] = values[..] else {
             return Self { setting, need_bytes, found_bytes: None, set: None };
         };
-        let set = (found < need_bytes).then(|| format!("{setting}='{least} {default} {need_bytes}'"));
+        let wanted = need_bytes.min(MOST);
+        let set = (found < wanted).then(|| format!("{setting}='{least} {default} {wanted}'"));
         Self { setting, need_bytes, found_bytes: Some(found), set }
     }
 }
@@ -54,6 +58,9 @@ mod tests {
         let short = read("4096\t131072\t6291456\n");
         assert_eq!(short.set.as_deref(), Some("net.ipv4.tcp_rmem='4096 131072 10002432'"));
         assert_eq!(read("").found_bytes, None);
+        let set = |found: u64| Maximum::of("tcp_rmem", 1 << 33, Some(&format!("4096 131072 {found}"))).set;
+        assert_eq!(set(6_291_456).as_deref(), Some("tcp_rmem='4096 131072 2147483647'"));
+        assert_eq!(set(MOST), None, "the kernel takes no more");
     }
 
     #[test]

@@ -17,11 +17,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::{env, thread};
 
 use bufwise_bpf::{Cgroup, CgroupError};
-use bufwise_socket::broken_pipe;
 use bufwise_socket::signals::Ignored;
+use bufwise_socket::{broken_pipe, child};
 use nix::errno::Errno;
 use nix::sys::signal::{SigSet, Signal, kill};
-use nix::sys::wait::{Id, WaitPidFlag, waitid, waitpid};
+use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::{Pid, getpgid, getsid};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH, SIGXFSZ};
 use signal_hook::flag;
@@ -234,21 +234,17 @@ impl Target {
 /// Waits until the command has ended, and leaves its status. Takes away orphans that end meanwhile: where this process is the
 /// first of its process namespace, as in a container, they are its children.
 fn wait_until_over(command: Pid) {
-    let left = WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
     loop {
-        match waitid(Id::All, left) {
-            Ok(ended) => match ended.pid().filter(|pid| *pid != command) {
+        match child::wait_for_end() {
+            Ok(ended) => match ended.map(Pid::from_raw).filter(|pid| *pid != command) {
                 Some(orphan) => {
                     let _taken = waitpid(orphan, Some(WaitPidFlag::WNOHANG));
                 }
                 None => return,
             },
-            Err(Errno::EINTR) => {}
-            // A signal without a name ended some child.
-            Err(_) => {
-                let _over = waitid(Id::Pid(command), left);
-                return;
-            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            // There is no child: the caller learns that as well.
+            Err(_) => return,
         }
     }
 }

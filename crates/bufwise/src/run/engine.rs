@@ -67,29 +67,32 @@ pub(super) struct Chosen {
 
 /// Chooses the engine, loads it and attaches it.
 pub(super) fn choose(wanted: Wanted, plan: &Plan) -> Result<Chosen> {
+    let mut cleared = Vec::new();
     match wanted {
-        Wanted::Kernel => in_the_kernel(plan),
+        Wanted::Kernel => in_the_kernel(plan, &mut cleared),
         Wanted::User => Ok(in_user_space(plan, None)),
-        Wanted::Auto => {
-            Ok(in_the_kernel(plan)
-                .unwrap_or_else(|error| in_user_space(plan, Some(in_words(error.as_ref())))))
-        }
+        Wanted::Auto => Ok(in_the_kernel(plan, &mut cleared).unwrap_or_else(|error| {
+            let reason = Some(in_words(error.as_ref()));
+            Chosen { notes: cleared, ..in_user_space(plan, reason) }
+        })),
     }
 }
 
-fn in_the_kernel(plan: &Plan) -> Result<Chosen> {
-    let cleared = leftovers::clear();
+/// Notes in `cleared` what a killed bufwise had left, also if the engine cannot be loaded then.
+fn in_the_kernel(plan: &Plan, cleared: &mut Vec<String>) -> Result<Chosen> {
+    let refused = match leftovers::clear() {
+        Ok(found) => {
+            let lines = found.done.iter().chain(&found.failed);
+            cleared.extend(lines.map(|line| format!("left by a killed bufwise: {line}")));
+            None
+        }
+        Err(error) => Some(format!("cannot clear what a killed bufwise may have left: {}", in_words(&error))),
+    };
     let cgroup = Cgroup::create()?;
     let mut engine = Engine::load(&plan.run_config())?;
     engine.attach(cgroup.as_fd())?;
     engine.expect_only_new()?;
-    let mut notes = match cleared {
-        Ok(cleared) => {
-            let lines = cleared.done.iter().chain(&cleared.failed);
-            lines.map(|line| format!("left by a killed bufwise: {line}")).collect()
-        }
-        Err(error) => vec![format!("cannot clear what a killed bufwise may have left: {}", in_words(&error))],
-    };
+    let mut notes: Vec<String> = std::mem::take(cleared).into_iter().chain(refused).collect();
     let raised = match plan.window_scale().map(|wanted| Caps::of_host().raise(&[wanted])).transpose() {
         Ok(raised) => raised,
         Err(error) => {

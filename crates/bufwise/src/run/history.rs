@@ -63,14 +63,25 @@ pub(super) struct Histories {
 }
 
 impl Histories {
-    /// Adds the samples of `now`: the flows as the engine saw them last, and the present state of the sockets.
-    pub(super) fn observe(&mut self, flows: &[FlowState], connections: &[Connection], now: Micros) {
+    /// Adds samples: the flows as the engine saw them last, and the state of sockets. These were listed at `listed_at`; `None`: the
+    /// engine has sampled each of them when it last saw its flow.
+    pub(super) fn observe(
+        &mut self,
+        flows: &[FlowState],
+        connections: &[Connection],
+        listed_at: Option<Micros>,
+    ) {
         for flow in flows {
-            let history = self.kept.entry(flow.cookie).or_insert_with(|| History::new(*flow));
-            history.last = *flow;
-            if flow.closed {
-                history.record_flow();
-                self.ended += 1;
+            let new = || History::new(FlowState { closed: false, ..*flow });
+            let history = self.kept.entry(flow.cookie).or_insert_with(new);
+            match (std::mem::replace(&mut history.last, *flow).closed, flow.closed) {
+                (false, true) => {
+                    history.record_flow();
+                    self.ended += 1;
+                }
+                // It was out of sight, as while its descriptor passed from one process to another.
+                (true, false) => self.ended -= 1,
+                (true, true) | (false, false) => {}
             }
         }
         let most = most_points(self.kept.len().saturating_sub(self.ended));
@@ -78,7 +89,7 @@ impl Histories {
             if let Some(history) = self.kept.get_mut(&connection.cookie)
                 && !history.last.closed
             {
-                history.record(connection, now, most);
+                history.record(connection, listed_at.unwrap_or(history.last.seen_at), most);
             }
         }
         if self.ended > 2 * KEPT {
@@ -138,13 +149,19 @@ impl History {
         if seconds > 0.0 { moved.0 as f64 * 8.0 / seconds } else { 0.0 }
     }
 
+    /// Returns the smoothed round-trip time; a receiver's own estimate, if there is one.
+    pub(super) fn srtt(&self) -> Micros {
+        let sample = &self.last.sample;
+        if self.receives() && sample.rcv_rtt > Micros::ZERO { sample.rcv_rtt } else { sample.srtt }
+    }
+
     /// Returns the direction in which more bytes went.
     pub(super) fn direction(&self) -> Direction {
         if self.receives() { Direction::Receive } else { Direction::Send }
     }
 
     /// Whether more bytes came in than went out.
-    pub(super) fn receives(&self) -> bool {
+    fn receives(&self) -> bool {
         self.last.sample.bytes_received > self.last.sample.bytes_acked
     }
 
@@ -219,6 +236,7 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
 
     use bufwise_bpf::{Config, UserEngine};
+    use bufwise_units::Bytes;
 
     use super::*;
 
@@ -227,15 +245,54 @@ mod tests {
         assert_eq!([0, KEPT, 10 * KEPT, 1_000_000].map(most_points), [POINTS, POINTS, 12, LEAST_POINTS]);
     }
 
-    #[test]
-    fn the_time_until_a_connection_is_sampled_again_does_not_count_as_a_pause_of_the_application() {
+    /// A connection of this process, and its record of the engine in user space.
+    fn connected() -> (Connection, FlowState) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let mut one = Connection::of(&client, 0).unwrap();
+        let one = Connection::of(&client, 0).unwrap();
         // The default configuration sets nothing.
         let mut engine = UserEngine::of_itself(&Config::default());
         engine.poll();
         let flow = engine.flows().into_iter().find(|flow| flow.cookie == one.cookie).unwrap();
+        (one, flow)
+    }
+
+    #[test]
+    fn a_connection_that_was_out_of_sight_ends_once() {
+        let (_, flow) = connected();
+        let mut histories = Histories::default();
+        for (closed, ended) in [(false, 0), (true, 1), (true, 1), (false, 0), (true, 1)] {
+            histories.observe(&[FlowState { closed, ..flow }], &[], None);
+            assert_eq!(histories.ended, ended);
+        }
+        assert_eq!((histories.sum().connections(), histories.kept[&flow.cookie].points.len()), (1, 2));
+    }
+
+    #[test]
+    fn a_sample_has_the_time_at_which_the_engine_took_it() {
+        let (one, flow) = connected();
+        let mut histories = Histories::default();
+        let flow = FlowState { seen_at: flow.opened_at + Micros::from_millis(70), ..flow };
+        for (listed_at, t) in [(None, 0.07), (Some(flow.opened_at + Micros::from_millis(99)), 0.099)] {
+            let mut one = one;
+            one.info.bytes_acked = listed_at.map_or(1, |at| at.0);
+            histories.observe(&[flow], &[one], listed_at);
+            assert_eq!(histories.kept[&flow.cookie].points.last().map(|point| point.t), Some(t));
+        }
+    }
+
+    #[test]
+    fn a_receivers_round_trip_is_its_own_estimate_in_the_totals_too() {
+        let (_, mut flow) = connected();
+        (flow.sample.srtt, flow.sample.rcv_rtt) = (Micros(50_000), Micros(107_000));
+        assert_eq!(History::new(flow).srtt(), Micros(50_000));
+        flow.sample.bytes_received = flow.sample.bytes_acked + Bytes(1);
+        assert_eq!(History::new(flow).srtt(), Micros(107_000));
+    }
+
+    #[test]
+    fn the_time_until_a_connection_is_sampled_again_does_not_count_as_a_pause_of_the_application() {
+        let (mut one, flow) = connected();
         let mut history = History::new(flow);
         // Data is under way all the time, and waits.
         one.info.notsent_bytes = 1;

@@ -142,7 +142,6 @@ fn connection(plan: &Plan, engine: Kind, history: &History) -> ConnectionReport 
     let name = history.congestion_control.as_str();
     let tuned = Tuned::of(flow, &plan.choice.into());
     let goodput_bps = history.goodput_bps() as u64;
-    let srtt = if history.receives() && sample.rcv_rtt.0 > 0 { sample.rcv_rtt } else { sample.srtt };
     ConnectionReport {
         local: flow.local.to_string(),
         peer: flow.peer.to_string(),
@@ -152,7 +151,7 @@ fn connection(plan: &Plan, engine: Kind, history: &History) -> ConnectionReport 
         bytes_acked: sample.bytes_acked.0,
         bytes_received: sample.bytes_received.0,
         goodput_bps,
-        srtt_s: srtt.as_secs_f64(),
+        srtt_s: history.srtt().as_secs_f64(),
         min_rtt_s: sample.min_rtt.as_secs_f64(),
         segments_out: sample.segs_out,
         retransmits: sample.segs_lost,

@@ -142,7 +142,7 @@ impl One {
             received: flow.sample.bytes_received.0,
             segments_out: flow.sample.segs_out,
             retransmits: flow.sample.segs_lost,
-            srtt_s: flow.sample.srtt.as_secs_f64(),
+            srtt_s: history.srtt().as_secs_f64(),
             goodput_bps: history.goodput_bps(),
         }
     }

@@ -114,7 +114,7 @@ impl Watch {
         self.tuner.watch(running.pid());
         loop {
             let until_sample = next_sample.saturating_duration_since(Instant::now());
-            let until_work = self.tuner.next_at().map(|at| Duration::from_micros(at.since(now()).0));
+            let until_work = self.tuner.next_at().map(|at| Duration::from(at.since(now())));
             let until_grant = self.next_grant.saturating_duration_since(Instant::now());
             let requests = self.tuner.requests_fd().filter(|_| until_grant.is_zero());
             let collects = Some(until_grant).filter(|pause| !pause.is_zero());
@@ -151,7 +151,7 @@ impl Watch {
         if let Err(error) = self.tuner.sweep() {
             self.note(format!("cannot sweep silent connections: {error}"));
         }
-        let used = Duration::from_micros(processor_time().since(before).0);
+        let used = Duration::from(processor_time().since(before));
         self.next_sweep = Instant::now() + SWEEP.max(used * PART_OF_A_PROCESSOR);
     }
 
@@ -181,22 +181,25 @@ impl Watch {
     /// Samples all connections and computes their shares.
     fn sample(&mut self) -> Result<()> {
         let mut flows = self.tuner.flows()?;
-        if let Some(seen) = self.tuner.connections() {
+        let listed_at = if let Some(seen) = self.tuner.connections() {
             self.connections = seen;
+            None
         } else {
             self.dump(flows.is_empty());
+            let listed_at = now();
+            self.refresh_queues(&mut flows);
             if let Some(note) = no_room(flows.len(), self.plan.max_connections) {
                 self.note(note);
             }
-        }
+            Some(listed_at)
+        };
         if TcpMemory::now().is_some_and(|memory| memory.is_short()) {
             self.note(
                 "the kernel was short of memory for TCP (net.ipv4.tcp_mem) and shrank buffers".to_owned(),
             );
         }
-        self.refresh_queues(&mut flows);
         self.tell_shortage(&flows);
-        self.histories.observe(&flows, &self.connections, now());
+        self.histories.observe(&flows, &self.connections, listed_at);
         let at_once = self.tuner.observe(&flows, tuner::held(&flows))?;
         if let Some((devices, size)) = self.devices.as_mut().zip(at_once) {
             let bounded = devices.bound_devices(size);
@@ -211,7 +214,7 @@ impl Watch {
     fn dump(&mut self, is_needless: bool) {
         self.connections.clear();
         let earned = self.began.elapsed() / PART_OF_A_PROCESSOR;
-        let allowed = AT_FIRST + Micros(u64::try_from(earned.as_micros()).unwrap_or(u64::MAX));
+        let allowed = AT_FIRST + Micros::from(earned);
         let is_allowed = self.lists < LISTS_AT_FIRST || self.asked_for <= allowed;
         let Some(diag) = self.diag.as_mut().filter(|_| !is_needless && is_allowed) else { return };
         let before = processor_time();
@@ -233,8 +236,8 @@ impl Watch {
         }
     }
 
-    /// Replaces the engine's figures of what the queues hold by those of the sampled sockets. The engine's figures are from the
-    /// last callback, and no callback comes while a queue empties for the last time.
+    /// Replaces the figures of the engine in the kernel of what the queues hold by those of the sampled sockets. The engine's
+    /// figures are from the last callback, and no callback comes while a queue empties for the last time.
     fn refresh_queues(&self, flows: &mut [FlowState]) {
         let memory: HashMap<u64, _> = self.connections.iter().map(|one| (one.cookie, one.mem)).collect();
         for flow in flows {

@@ -69,6 +69,10 @@ impl Needs {
         // The maxima of buffers are read from here. Without a mounted /proc they cannot be read in any case.
         let _not_mounted = rules.allow(Path::new("/proc/sys/net"), Right::Read);
         self.ports.clone().unwrap_or(0..=0).try_for_each(|port| rules.allow_port(port))?;
+        if self.connects {
+            // A connection to a client begins at the address that the client has called, at any port.
+            rules.allow_port(0)?;
+        }
         Ok(rules)
     }
 }

@@ -16,10 +16,17 @@ use serde::Serialize;
 use crate::output;
 use crate::transfer::{Shares, shares};
 
-/// Destination of the lines.
+/// Destination of the records.
 pub(super) struct Records {
     path: PathBuf,
-    to: Mutex<Box<dyn Write + Send>>,
+    to: Mutex<Lines<Box<dyn Write + Send>>>,
+}
+
+/// Writes lines, none of which begins on another that was written in part, as to a full disk.
+struct Lines<W> {
+    to: W,
+    /// Only a part of the last line was written.
+    is_cut: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -66,7 +73,7 @@ impl Records {
             let file = OpenOptions::new().append(true).create(true).open(path);
             Box::new(file.with_context(|| format!("cannot write {}", path.display()))?)
         };
-        Ok(Self { path: path.to_owned(), to: Mutex::new(to) })
+        Ok(Self { path: path.to_owned(), to: Mutex::new(Lines { to, is_cut: false }) })
     }
 
     pub(super) fn write(&self, transfer: &Transfer) -> Result<()> {
@@ -75,9 +82,29 @@ impl Records {
         line.push('\n');
         // The writer is valid also after a panic elsewhere: each line is one call.
         let mut to = self.to.lock().unwrap_or_else(PoisonError::into_inner);
-        to.write_all(line.as_bytes())
-            .and_then(|()| to.flush())
-            .with_context(|| format!("cannot write {}", self.path.display()))
+        to.add(line.as_bytes()).with_context(|| format!("cannot write {}", self.path.display()))
+    }
+}
+
+impl<W: Write> Lines<W> {
+    fn add(&mut self, line: &[u8]) -> io::Result<()> {
+        if self.is_cut {
+            self.to.write_all(b"\n")?;
+            self.is_cut = false;
+        }
+        let mut rest = line;
+        while !rest.is_empty() {
+            match self.to.write(rest) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(len) => {
+                    rest = &rest[len..];
+                    self.is_cut = !rest.is_empty();
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.to.flush()
     }
 }
 
@@ -111,5 +138,44 @@ fn connection(report: &Report) -> Connection {
         retransmissions: report.retransmitted,
         out_of_order: report.out_of_order,
         limited_by: shares(&report.held),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A disk with room for so many bytes.
+    struct Disk {
+        bytes: Vec<u8>,
+        room: usize,
+    }
+
+    impl Write for Disk {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let len = bytes.len().min(self.room);
+            if len == 0 {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            self.room -= len;
+            self.bytes.extend(&bytes[..len]);
+            Ok(len)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_record_after_one_that_the_disk_took_in_part_has_a_line_of_its_own() {
+        let mut lines = Lines { to: Disk { bytes: Vec::new(), room: 12 }, is_cut: false };
+        lines.add(b"{\"one\":1}\n").unwrap();
+        assert!(lines.add(b"{\"two\":2}\n").is_err() && lines.add(b"{\"lost\":0}\n").is_err());
+        lines.to.room = 100;
+        lines.add(b"{\"three\":3}\n").unwrap();
+        lines.add(b"{\"four\":4}\n").unwrap();
+        let written = String::from_utf8(lines.to.bytes).unwrap();
+        assert_eq!(written, "{\"one\":1}\n{\"\n{\"three\":3}\n{\"four\":4}\n");
     }
 }

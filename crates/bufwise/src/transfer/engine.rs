@@ -97,7 +97,7 @@ impl Shared {
     }
 
     fn until_work(&self) -> Duration {
-        let next_at = self.tuner.next_at().map(|at| Duration::from_micros(at.since(now()).0));
+        let next_at = self.tuner.next_at().map(|at| Duration::from(at.since(now())));
         next_at.unwrap_or(SAMPLE)
     }
 }

@@ -32,7 +32,7 @@ pub(crate) struct Options {
     /// Write the report into this file; - for standard output
     #[arg(long, value_name = "FILE")]
     pub(super) json: Option<PathBuf>,
-    /// Move at most this rate, as 20mbit; it also bounds the receive window
+    /// Move at most this rate, as 20mbit, with -r all files together; it also bounds the receive window
     #[arg(long, value_name = "RATE", value_parser = some_rate)]
     limit_rate: Option<Rate>,
     /// At the end compare the strongest checksum that the server has (HASH: SHA-256 to MD5); fail if it has none
@@ -48,7 +48,8 @@ pub(crate) struct Options {
     /// End an attempt in which no byte moves, or the server does not answer, for this time
     #[arg(long, value_name = "TIME", default_value = "60s")]
     timeout: Micros,
-    /// End an attempt that is slower than this rate, as 10kbit, on average over the time of --timeout
+    /// End an attempt that is slower than this rate, as 10kbit, on average over the time of --timeout; with -r each of the files
+    /// at a time has its part of it
     #[arg(long, value_name = "RATE")]
     lowest_rate: Option<Rate>,
     /// Encrypt if the server offers it

@@ -61,8 +61,7 @@ impl Part<'_> {
 
     /// Makes the bar count the whole of a file that has been moved, or that was there.
     pub(super) fn end(&mut self, outcome: &Outcome) {
-        let there = if outcome.report.is_some() { self.there.unwrap_or_default() } else { outcome.size };
-        self.count(outcome.size, there);
+        self.count(outcome.size, self.there.unwrap_or(outcome.size));
     }
 
     /// Makes the bar count `bytes` of this file, of which `there` were there before. The bar may go back: an attempt may begin

@@ -160,7 +160,11 @@ impl Report {
     pub(super) fn error(&self) -> Option<String> {
         let error = self.first_error.as_ref()?;
         if matches!(error, ClientError::Interrupted) {
-            let kept = ": the part that was moved is kept, and --resume continues it";
+            let kept = match self.command {
+                // A server may drop its part; one of bufwise does where the file would have replaced another.
+                "put" => ": --resume continues what the server has kept",
+                _ => ": the part that was moved is kept, and --resume continues it",
+            };
             return Some(format!("interrupted{}", if self.keeps_part { kept } else { "" }));
         }
         if self.files.len() <= 1 {
@@ -354,6 +358,17 @@ mod tests {
         assert_eq!(file.error.as_deref(), Some("interrupted"));
         let unmade = FileReport::new(remote, local, &broken, &Tally::default(), Duration::ZERO, None);
         assert_eq!((unmade.size, unmade.bytes, unmade.seconds), (0, 0, 0.0));
+    }
+
+    #[test]
+    fn an_interruption_promises_nothing_for_the_server() {
+        let interrupted = |command| {
+            let mut report = Report::new(command, &"ftp://h/x".parse().unwrap(), PolicyKind::Kernel);
+            report.failed(ClientError::Interrupted);
+            report.error().unwrap()
+        };
+        assert!(interrupted("get").contains("is kept"));
+        assert_eq!(interrupted("put"), "interrupted: --resume continues what the server has kept");
     }
 
     #[test]

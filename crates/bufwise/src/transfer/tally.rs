@@ -59,7 +59,7 @@ impl Tally {
 
     /// Returns the bytes that were there before the first attempt.
     pub(super) fn resumed_from(&self, outcome: &Outcome) -> u64 {
-        self.there.filter(|_| outcome.report.is_some()).unwrap_or(outcome.resumed_from)
+        self.there.unwrap_or(outcome.resumed_from)
     }
 
     /// Returns the bytes of the file that all attempts moved.
@@ -70,7 +70,7 @@ impl Tally {
 
     /// Returns the time in which all attempts moved them.
     pub(super) fn elapsed(&self, outcome: &Outcome) -> Duration {
-        outcome.report.map_or(Duration::ZERO, |report| self.earlier + report.elapsed)
+        self.earlier + outcome.report.map_or(Duration::ZERO, |report| report.elapsed)
     }
 
     /// Returns the figures of a file whose last attempt failed at `now`.
@@ -181,6 +181,15 @@ pub(super) mod tests {
         tally.note_at(&RETRY, now);
         assert_eq!(tally.failed(now + Duration::from_secs(9)), failed, "no connection could be made since");
         assert_eq!(Tally::default().failed(now).bytes, 0);
+    }
+
+    #[test]
+    fn what_an_attempt_has_moved_counts_though_its_success_was_not_heard() {
+        let moved = Progress { bytes: 100, ..Progress::default() };
+        let tally = after(&[begun(0), Event::Progress(&moved), RETRY]);
+        let there = Outcome { size: 100, resumed_from: 100, ..Outcome::default() };
+        assert_eq!((tally.resumed_from(&there), tally.bytes(&there), tally.attempts()), (0, 100, 2));
+        assert_eq!(tally.elapsed(&there), Duration::from_secs(2));
     }
 
     #[test]

@@ -346,5 +346,9 @@ fn keys_sort_filter_open_and_leave_and_names_are_no_markup() {
     browser.until("document.getElementById('filter').value === ''");
     browser.press("g", "g");
     browser.until("document.querySelector('#titles th').textContent === 'PROCESS'");
+    browser.press("/", "/");
+    browser.call("Input.insertText", &json!({ "text": "send " }));
+    browser.until("location.hash.includes('filter=send')");
+    assert_eq!(browser.value("document.getElementById('filter').value"), "send ", "a second word may follow");
     assert!(browser.complaints().is_empty(), "{:#?}", browser.complaints());
 }

@@ -11,7 +11,9 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use crate::place::{Daemon, Net, RMEM, TestGroup};
-use crate::run::{eventually, one_of_three, only_error, patience, root, run, until_valid, why_invalid};
+use crate::run::{
+    eventually, one_of_three, only_error, patience, root, root_in_company, run, until_valid, why_invalid,
+};
 
 /// Buffer size under `fixed:80KiB`: the kernel doubles it.
 const FIXED: u32 = 2 * 80 * 1_024;
@@ -72,14 +74,14 @@ fn sizes_that_make_no_sense_and_a_file_that_cannot_be_read_again_are_refused() {
 
 #[test]
 fn root_a_cgroup_that_is_not_there_is_wrong_usage() {
-    let Some(_alone) = root() else { return };
+    let Some(_others) = root_in_company() else { return };
     let error = only_error(&run(&["daemon", "--cgroup", "/bufwise-no-such-group"]), 2);
     assert!(error.contains("/bufwise-no-such-group"), "{error}");
 }
 
 #[test]
 fn root_existing_connections_in_two_namespaces_are_tuned_and_given_back() {
-    let Some(_alone) = root() else { return };
+    let Some(_others) = root_in_company() else { return };
     let (net, other, group) = (Net::new(), Net::new(), TestGroup::new());
     let _transfers = [group.transfer(&net), group.transfer(&other)];
     let own = ["--cgroup", &group.path(), "--policy", "fixed:80KiB"];
@@ -118,7 +120,7 @@ fn root_existing_connections_in_two_namespaces_are_tuned_and_given_back() {
 
 #[test]
 fn root_a_cgroup_that_is_removed_and_made_again_is_tuned_again() {
-    let Some(_alone) = root() else { return };
+    let Some(_others) = root_in_company() else { return };
     let (net, group) = (Net::new(), TestGroup::new());
     let mut daemon = Daemon::ready(&net, &["--cgroup", &group.path(), "--policy", "fixed:80KiB"]);
     // As the service manager does when a service restarts.
@@ -147,7 +149,7 @@ fn raised_in_a_new_namespace() -> Duration {
 /// Runs on every kernel, also on an emulated machine.
 #[test]
 fn root_a_connection_in_a_new_namespace_has_its_bounds_raised() {
-    let Some(_alone) = root() else { return };
+    let Some(_others) = root_in_company() else { return };
     raised_in_a_new_namespace();
 }
 
@@ -161,7 +163,7 @@ fn root_a_connection_in_a_new_namespace_need_not_wait_for_the_next_sample() {
 
 #[test]
 fn root_a_new_configuration_is_taken_in_and_a_wrong_one_is_not() {
-    let Some(_alone) = root() else { return };
+    let Some(_others) = root_in_company() else { return };
     let (net, group) = (Net::new(), TestGroup::new());
     let _transfer = group.transfer(&net);
     let (_directory, path) = config("policy = \"fixed:80KiB\"\n");
@@ -194,7 +196,7 @@ fn root_a_new_configuration_is_taken_in_and_a_wrong_one_is_not() {
 
 #[test]
 fn root_signals_while_programs_are_loaded_do_not_end_the_daemon() {
-    let Some(_alone) = root() else { return };
+    let Some(_others) = root_in_company() else { return };
     let (net, group) = (Net::new(), TestGroup::new());
     let mut daemon = Daemon::ready(&net, &["--cgroup", &group.path(), "--policy", "abt,sobas"]);
     // From the first reload to the end of the third, a signal is always pending.
@@ -215,7 +217,7 @@ fn root_signals_while_programs_are_loaded_do_not_end_the_daemon() {
 
 #[test]
 fn root_log_lines_are_objects_where_that_is_asked_for() {
-    let Some(_alone) = root() else { return };
+    let Some(_others) = root_in_company() else { return };
     let (net, group) = (Net::new(), TestGroup::new());
     let mut daemon = Daemon::ready(&net, &["--cgroup", &group.path(), "--log-format", "json"]);
     daemon.says("tuning cgroup");
@@ -240,7 +242,7 @@ fn root_log_lines_are_objects_where_that_is_asked_for() {
 
 #[test]
 fn root_a_command_that_is_run_tuned_inside_what_a_daemon_tunes_is_the_commands_own() {
-    let Some(_alone) = root() else { return };
+    let Some(_others) = root_in_company() else { return };
     let (net, group) = (Net::new(), TestGroup::new());
     let directory = tempfile::tempdir().unwrap();
     let (report, over) = (directory.path().join("report.json"), directory.path().join("over"));
@@ -297,7 +299,7 @@ fn root_a_command_that_is_run_tuned_inside_what_a_daemon_tunes_is_the_commands_o
 
 #[test]
 fn root_after_a_burst_a_silent_connections_buffers_are_small_again() {
-    let Some(_alone) = root() else { return };
+    let Some(_others) = root_in_company() else { return };
     let (net, group) = (Net::new(), TestGroup::new());
     let _daemon = Daemon::ready(&net, &["--cgroup", &group.path(), "--policy", "abt,drs"]);
     let listener = net.inside(|| TcpListener::bind("127.0.0.1:5201").unwrap());

@@ -11,7 +11,7 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use crate::place::{Daemon, Net, TestGroup, Transfer};
-use crate::run::{eventually, only_error, root, run};
+use crate::run::{eventually, only_error, root_in_company, run};
 
 /// Send buffers under `fixed:64KiB` and `fixed:96KiB`: the kernel doubles them.
 const OF_GROUP: u32 = 2 * 64 * 1_024;
@@ -90,7 +90,7 @@ fn groups_that_cannot_be_are_refused_with_the_line() {
 
 #[test]
 fn root_each_group_has_its_own_policy_through_reloads_and_all_is_given_back() {
-    let Some(_alone) = root() else { return };
+    let Some(_others) = root_in_company() else { return };
     let outer = TestGroup::new();
     let (database, backup) = (TestGroup::below(outer.directory()), TestGroup::below(outer.directory()));
     let (net, others, later) = (Net::new(), Net::new(), Net::new());
@@ -148,7 +148,7 @@ fn root_each_group_has_its_own_policy_through_reloads_and_all_is_given_back() {
 
 #[test]
 fn root_a_group_follows_cgroups_that_come_and_go() {
-    let Some(_alone) = root() else { return };
+    let Some(_others) = root_in_company() else { return };
     let outer = TestGroup::new();
     let (net, others) = (Net::new(), Net::new());
     let config = Config::new(&with_group(&format!("{}/bufwise-test-*", outer.path())));
@@ -232,7 +232,7 @@ fn send_buffers(net: &Net) -> [Option<u32>; 2] {
 
 #[test]
 fn root_groups_are_told_by_program_peer_and_port_from_birth_and_of_existing_connections() {
-    let Some(_alone) = root() else { return };
+    let Some(_others) = root_in_company() else { return };
     let (outer, renamed, plain) = (TestGroup::new(), Renamed::new(), "iperf3");
     let program = renamed.program();
     let [existing, listener, client, far] = std::array::from_fn(|_| Net::new());

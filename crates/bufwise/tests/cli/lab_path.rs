@@ -226,7 +226,10 @@ fn root_programs_that_do_not_exist_are_named() {
 
 #[test]
 fn root_a_server_that_does_not_listen_is_an_error_and_the_client_does_not_run() {
-    let Some(_alone) = root() else { return };
+    // For the ten seconds that a server has, nothing runs: it holds up no other test.
+    if !bufwise_trial::root() {
+        return;
+    }
     let server = "echo waiting for nothing; sleep 71234568";
     let output = run(&["lab", "path", "--server", server, "--client", "echo the client ran"]);
     let line = only_error(&output, 1);

@@ -211,6 +211,20 @@ fn results_of_the_other_form_are_not_replaced() {
 }
 
 #[test]
+fn a_file_does_not_replace_the_result_of_the_built_in_experiment_of_its_name() {
+    let directory = tempfile::tempdir().unwrap();
+    let (file, out) = (directory.path().join("mine.toml"), directory.path().join("out"));
+    fs::write(&file, run(&["lab", "show", "abt-fig1"]).stdout).unwrap();
+    fs::create_dir(&out).unwrap();
+    let kept = out.join("abt-fig1.json");
+    fs::write(&kept, RESULT).unwrap();
+    let call = ["lab", "run", file.to_str().unwrap(), "--out", out.to_str().unwrap()];
+    let line = only_error(&run(&call), 2);
+    assert!(line.contains("abt-fig1.json") && line.contains("another `id`"), "{line}");
+    assert_eq!(fs::read_to_string(&kept).unwrap(), RESULT);
+}
+
+#[test]
 fn an_experiment_is_shown_as_a_file_or_as_what_can_be_said_of_it() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("mine.toml");

@@ -8,7 +8,7 @@ use bufwise_socket::diag::{Diag, States};
 use serde_json::Value;
 
 use crate::place::Net;
-use crate::run::{eventually, root};
+use crate::run::{eventually, root, root_in_company};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_bufwise");
 
@@ -65,7 +65,7 @@ fn median(mut limits: Vec<u64>) -> u64 {
 
 #[test]
 fn root_kernel_sets_nothing() {
-    let Some(_alone) = root() else { return };
+    let Some(_others) = root_in_company() else { return };
     let report = transfer(&["--policy", "kernel"], "127.0.0.1", "-t 1 -b 50M");
     assert!(!senders(&report).is_empty() && !receivers(&report).is_empty());
     for one in connections(&report) {
@@ -75,7 +75,7 @@ fn root_kernel_sets_nothing() {
 
 #[test]
 fn root_fixed_sets_both_sides_in_every_family() {
-    let Some(_alone) = root() else { return };
+    let Some(_others) = root_in_company() else { return };
     for host in ["127.0.0.1", "::1", "::ffff:127.0.0.1"] {
         let report = transfer(&["--policy", "fixed:64KiB"], host, "-t 1 -b 50M");
         for one in senders(&report) {
@@ -89,7 +89,7 @@ fn root_fixed_sets_both_sides_in_every_family() {
 
 #[test]
 fn root_eq_gives_all_the_same() {
-    let Some(_alone) = root() else { return };
+    let Some(_others) = root_in_company() else { return };
     let report = transfer(&["--policy", "eq", "--memory", "8MiB"], "127.0.0.1", "-P 4 -t 4 -b 20M");
     let senders = senders(&report);
     assert_eq!(senders.len(), 4, "{report}");
@@ -101,7 +101,7 @@ fn root_eq_gives_all_the_same() {
 
 #[test]
 fn root_abt_sets_the_send_side_alone() {
-    let Some(_alone) = root() else { return };
+    let Some(_others) = root_in_company() else { return };
     let report = transfer(&["--policy", "abt"], "127.0.0.1", "-t 1");
     assert!(senders(&report).iter().all(|one| changes(one, "send_changes") > 0), "{report}");
     assert!(connections(&report).iter().all(|one| changes(one, "receive_changes") == 0), "{report}");
@@ -109,7 +109,7 @@ fn root_abt_sets_the_send_side_alone() {
 
 #[test]
 fn root_sabt_sets_the_send_side_alone() {
-    let Some(_alone) = root() else { return };
+    let Some(_others) = root_in_company() else { return };
     let report = transfer(&["--policy", "sabt", "--memory", "8MiB"], "127.0.0.1", "-P 2 -t 2");
     assert!(senders(&report).iter().all(|one| changes(one, "send_changes") > 0), "{report}");
     assert!(connections(&report).iter().all(|one| changes(one, "receive_changes") == 0), "{report}");
@@ -117,7 +117,7 @@ fn root_sabt_sets_the_send_side_alone() {
 
 #[test]
 fn root_the_papers_rules_as_written_set_send_buffers_and_bound_no_rate() {
-    let Some(_alone) = root() else { return };
+    let Some(_others) = root_in_company() else { return };
     for policy in ["abt:published", "sabt:published"] {
         let report = transfer(&["--policy", policy, "--memory", "1MiB"], "127.0.0.1", "-P 4 -t 2");
         assert_eq!(
@@ -155,7 +155,7 @@ fn sets_the_window_alone(policy: &str) {
 
 #[test]
 fn root_drs_sets_the_window_alone() {
-    let Some(_alone) = root() else { return };
+    let Some(_others) = root_in_company() else { return };
     sets_the_window_alone("drs");
 }
 
@@ -179,7 +179,7 @@ fn root_fit_sizes_both_sides_and_leaves_the_rate_of_near_paths_alone() {
 
 #[test]
 fn root_shares_are_within_the_memory() {
-    let Some(_alone) = root() else { return };
+    let Some(_others) = root_in_company() else { return };
     for policy in ["eq", "abt", "sabt"] {
         let report = transfer(&["--policy", policy, "--memory", "2MiB"], "127.0.0.1", "-P 8 -t 4");
         let senders = senders(&report);
@@ -192,7 +192,7 @@ fn root_shares_are_within_the_memory() {
 
 #[test]
 fn root_small_documents_have_an_initial_window_of_their_size() {
-    let Some(_alone) = root() else { return };
+    let Some(_others) = root_in_company() else { return };
     let net = Net::new();
     // Loopback's usual segments are larger than a document.
     net.ip("link set lo mtu 1500");

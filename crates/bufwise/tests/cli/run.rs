@@ -3,7 +3,7 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::process::{Command, Output, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 use socket2::{Domain, Socket, Type};
@@ -36,10 +36,17 @@ pub(crate) fn only_error(output: &Output, status: i32) -> String {
     text
 }
 
+static ONE_PATH: RwLock<()> = RwLock::new(());
+
 /// Returns a lock, for emulated paths run in real time, one at a time. `None`, and the test skipped, without root.
-pub(crate) fn root() -> Option<MutexGuard<'static, ()>> {
-    static ONE_PATH: Mutex<()> = Mutex::new(());
-    bufwise_trial::root().then(|| ONE_PATH.lock().unwrap_or_else(PoisonError::into_inner))
+pub(crate) fn root() -> Option<RwLockWriteGuard<'static, ()>> {
+    bufwise_trial::root().then(|| ONE_PATH.write().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// As [`root`], for a test that depends on no rate, has namespaces and cgroups of its own, and asserts nothing of other instances: such
+/// tests run beside each other.
+pub(crate) fn root_in_company() -> Option<RwLockReadGuard<'static, ()>> {
+    bufwise_trial::root().then(|| ONE_PATH.read().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// Repeats a measurement until the emulator got the processor in time; that result counts, whatever it is. If the

@@ -447,8 +447,9 @@ fn root_devices_take_less_at_once_when_many_connections_have_come() {
     );
     // With 16 MiB, devices keep their maxima at first; each of 200 connections may then hold 67 KB.
     let script = format!(
-        "for port in 5201 5202; do iperf3 -c 198.18.0.2 -p $port -P 100 -t 12 >/dev/null & done; \
-         for _ in $(seq 300); do {show} | grep -q \" gso_max_size 8192 \" && break; sleep 0.05; done; {show}; wait"
+        "for port in 5201 5202; do iperf3 -c 198.18.0.2 -p $port -P 100 -t 12 >/dev/null & clients=\"$clients $!\"; done; \
+         for _ in $(seq 300); do {show} | grep -q \" gso_max_size 8192 \" && break; sleep 0.05; done; {show}; \
+         kill $clients; wait"
     );
     let client = format!(
         "until [ -e {both} ]; do sleep 0.02; done; {PROGRAM} run --policy abt --memory 16MiB -- sh -c '{script}'; {show}"

@@ -36,6 +36,22 @@ fn root_orphans_of_a_command_in_a_container_are_taken_away() {
 }
 
 #[test]
+fn root_an_orphan_that_a_real_time_signal_ends_keeps_no_later_one_from_being_taken_away() {
+    let Some(_alone) = root() else { return };
+    // The sleeps lose their parent, and become children of `run`.
+    let script = "set -- $(sh -c 'for _ in 1 2; do sleep 60 >/dev/null 2>&1 & echo $!; done'); \
+                  kill -40 $1; sleep 0.2; kill -TERM $2; \
+                  for _ in $(seq 3000); do [ -e /proc/$1 ] || [ -e /proc/$2 ] || exit 7; sleep 0.01; done";
+    for engine in ["kernel", "user"] {
+        let mut run = Command::new("unshare");
+        run.args(["-p", "-f", "--mount-proc", PROGRAM, "run", "--engine", engine, "--", "sh", "-c", script]);
+        let output = run.stdin(Stdio::null()).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(7), "{engine}: {said}");
+    }
+}
+
+#[test]
 fn root_beside_a_group_of_threads_the_command_runs_with_the_engine_in_user_space() {
     let Some(_alone) = root() else { return };
     let group = TestGroup::new();

@@ -6,6 +6,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
+use std::thread;
 
 use bufwise_bpf::Owners;
 use bufwise_socket::options::{self, BufferLock};
@@ -93,14 +94,18 @@ fn root_without_privilege_connected_and_accepted_ends_are_sized() {
         let found = all.iter().find(|one| one[counter].as_u64() > Some(500_000));
         found.unwrap_or_else(|| panic!("the transfer was not seen: {report}")).clone()
     };
-    let fixed = transfer(&["fixed:64KiB"]);
+    // What these two assert depends on no rate: they run beside each other.
+    let transfer = &transfer;
+    let [fixed, shared] = thread::scope(|scope| {
+        let policies: [&[&str]; 2] = [&["fixed:64KiB"], &["abt,drs", "--memory", "256KiB"]];
+        policies.map(|policy| scope.spawn(move || transfer(policy))).map(|one| one.join().unwrap())
+    });
     assert_eq!((&fixed["engine"], &fixed["engine_reason"]), (&"user".into(), &Value::Null));
     assert_eq!(moved(&fixed, "bytes_acked")["tuned"]["send_buffer_bytes"], 2 * SIZE.0);
     let accepted = moved(&fixed, "bytes_received");
     assert!(accepted["local"].as_str().unwrap().ends_with(":5201"), "{accepted}");
     assert_eq!(accepted["tuned"]["receive_window_bytes"], SIZE.0);
 
-    let shared = transfer(&["abt,drs", "--memory", "256KiB"]);
     let send_buffer = moved(&shared, "bytes_acked")["tuned"]["send_buffer_bytes"].as_u64();
     assert!(send_buffer.is_some_and(|size| size <= 256 << 10), "within its share: {shared}");
     let window = moved(&shared, "bytes_received")["tuned"]["receive_window_bytes"].as_u64();

@@ -63,7 +63,8 @@ fn only_an_active_server_connects_to_its_clients() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let target = format!("PORT 127,0,0,1,{},{}", port >> 8, port & 255);
-    let running = Running::start(&[&path, "--active"], &[]);
+    // The ports are those on which the server waits.
+    let running = Running::start(&[&path, "--active", "--passive-ports", "50000-50100"], &[]);
     let mut client = guest(&running);
     client.ask(&target, "200");
     client.ask("RETR file", "150");

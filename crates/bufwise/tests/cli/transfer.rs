@@ -10,7 +10,8 @@ use std::process::{Command, Output};
 use std::thread;
 
 use bufwise_ftp::server::users::hash_password;
-use bufwise_ftp::server::{Config, Rights, Server, Stop, Users};
+use bufwise_ftp::server::{Config, Rights, Server, Stop, TlsConfig, Users};
+use bufwise_mover::tls::ServerTls;
 use bufwise_units::Rate;
 use tempfile::TempDir;
 
@@ -131,6 +132,29 @@ fn a_file_goes_where_a_netrc_lets_it_and_nowhere_without() {
     assert!(fs::read(served.root.path().join("up.bin")).unwrap() == content());
     let text = done(&served.bufwise(&["put", "up.bin", &served.url_of_jo(""), "--resume"]));
     assert!(text.contains("was there already"), "{text}");
+}
+
+#[test]
+fn a_password_in_clear_text_to_a_server_that_offers_tls_is_said_once() {
+    let tls = ServerTls::self_signed(&["localhost".to_owned()]).unwrap();
+    let tls = TlsConfig { server: tls, required: false, require_reuse: false };
+    let server = Served::with(|config| config.tls = Some(tls));
+    server.netrc(0o600);
+    fs::write(server.root.path().join("file"), "bytes").unwrap();
+    fs::write(server.home.path().join("mine"), "bytes").unwrap();
+    let warnings = |arguments: &[&str]| {
+        let output = server.bufwise(arguments);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{arguments:?}: {said}");
+        said.matches("the password went in clear text").count()
+    };
+    let file = server.url_of_jo("file");
+    assert_eq!(warnings(&["get", &file]), 1);
+    assert_eq!(warnings(&["put", "mine", &server.url_of_jo("mine")]), 1);
+    assert_eq!(warnings(&["get", "-r", "-o", "all", &server.url_of_jo("")]), 1);
+    assert_eq!(warnings(&["get", "--quiet", &file]), 0);
+    assert_eq!(warnings(&["get", "--tls", "--insecure", &file]), 0);
+    assert_eq!(warnings(&["get", &file.replace("jo@", "anonymous@")]), 0, "it has no password");
 }
 
 #[test]

@@ -231,8 +231,8 @@ impl fmt::Display for Answer {
 impl ClientError {
     /// Whether another attempt may succeed.
     ///
-    /// Yes: connections that broke or were not made in time, temporary refusals (4yz, except 452: a full disk), a local file
-    /// that was cut while it was sent. No: permanent refusals, TLS failures, other local errors, an interruption.
+    /// Yes: connections that broke or were not made in time, temporary refusals (4yz, except 452: a full disk), a file whose length
+    /// changes meanwhile. No: permanent refusals, TLS handshakes that fail, other local errors, an interruption.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {
@@ -245,16 +245,16 @@ impl ClientError {
                 reply.code / 100 == 4 && reply.code != FULL
             }
             Self::Size { expected, found } => found < expected,
-            Self::Move(error) => {
-                matches!(
-                    error,
-                    MoveError::Connect { .. }
-                        | MoveError::Connection { .. }
-                        | MoveError::Idle { .. }
-                        | MoveError::Slow { .. }
-                        | MoveError::Shrunk { .. }
-                ) || matches!(error, MoveError::Length { expected, received } if received < expected)
-            }
+            Self::Move(error) => matches!(
+                error,
+                MoveError::Connect { .. }
+                    | MoveError::Connection { .. }
+                    | MoveError::Truncated { .. }
+                    | MoveError::Length { .. }
+                    | MoveError::Idle { .. }
+                    | MoveError::Slow { .. }
+                    | MoveError::Shrunk { .. }
+            ),
             _ => false,
         }
     }

@@ -6,9 +6,9 @@
 //! disk, renamed, and the directory is synchronised, as are those in which directories are made. Where it replaces a file, it gets
 //! that file's permissions.
 //! Properties kept: the final name changes in one step from the old content to the whole file; the temporary file is a
-//! regular file with one writer at a time (locked), never followed through a link; in a tree no path leaves the tree's
-//! directory, whatever links it contains (cap-std); links of this user and of root are followed, those of other users
-//! are not.
+//! regular file with one writer at a time (locked, where the file system has locks), never followed through a link; in a
+//! tree no path leaves the tree's directory, whatever links it contains (cap-std); links of this user and of root are
+//! followed, those of other users are not.
 
 #[cfg(test)]
 mod tests;
@@ -24,6 +24,7 @@ use std::sync::Arc;
 
 use cap_std::ambient_authority;
 use cap_std::fs::{Dir, MetadataExt, OpenOptions, OpenOptionsExt};
+use nix::errno::Errno;
 use nix::fcntl::{OFlag, readlinkat};
 use nix::unistd::geteuid;
 use twox_hash::XxHash3_128;
@@ -250,6 +251,7 @@ impl Target {
             match file.try_lock() {
                 Ok(()) => {}
                 Err(TryLockError::WouldBlock) => return Err(LocalError::Busy { path }),
+                Err(TryLockError::Error(error)) if lacks_locks(&error) => {}
                 Err(TryLockError::Error(source)) => return Err(failed("locking", &path, source)),
             }
             // Between opening and locking another process may have finished this very file.
@@ -429,6 +431,13 @@ fn synchronise(directory: io::Result<File>) {
     if let Ok(directory) = directory {
         let _not_everywhere = directory.sync_all();
     }
+}
+
+/// Whether this error of flock(2) means that the file system has no locks, as Lustre and NFS without their lock services. A
+/// second writer is not noticed there.
+fn lacks_locks(error: &io::Error) -> bool {
+    let errno = error.raw_os_error();
+    [Errno::ENOSYS, Errno::EOPNOTSUPP, Errno::ENOLCK].iter().any(|lacks| errno == Some(*lacks as i32))
 }
 
 /// Sets the permissions of a file, where its file system has them.

@@ -141,6 +141,8 @@ impl ClientSession {
         let port = self.passive_port()?;
         let mut peer = self.control.peer()?;
         peer.set_port(port);
+        // Servers take a connection from another address than the control connection's for a stranger's.
+        let sockets = sockets.clone().with_source(self.control.local()?);
         let connected = sockets.connect_unless(peer, self.control.timeout(), &self.access.cancel);
         // The server now waits for this connection, and would answer the next EPSV only afterwards.
         connected.map_err(|error| match error {

@@ -50,6 +50,13 @@ impl Default for Settings {
 }
 
 impl Settings {
+    /// Gives each of `transfers` at a time its part of both rates.
+    pub fn share_rates(&mut self, transfers: u64) {
+        for rate in [&mut self.lowest, &mut self.limit] {
+            *rate = rate.map(|rate| rate.scaled(1, transfers));
+        }
+    }
+
     /// Returns the options with which data connections are opened.
     pub(super) fn sockets(&self) -> Sockets {
         Sockets::for_policy(self.policy)
@@ -74,5 +81,20 @@ impl Settings {
     /// Whether the path is probed beside the transfer.
     pub(super) fn probes(&self) -> bool {
         self.policy.probes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn several_transfers_at_a_time_share_both_rates() {
+        let rates = |limit| Settings { lowest: Some(Rate(300)), limit, ..Settings::default() };
+        for (limit, part) in [(Some(Rate(1_000)), Some(Rate(250))), (None, None)] {
+            let mut settings = rates(limit);
+            settings.share_rates(4);
+            assert_eq!((settings.limit, settings.bounds().lowest), (part, Some(Rate(75))));
+        }
     }
 }

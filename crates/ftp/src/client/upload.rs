@@ -11,6 +11,8 @@
 //! compared.
 
 use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use bufwise_mover::{BufferGrants, Progress, Sent, Source};
@@ -37,20 +39,32 @@ pub(super) fn upload(
     watch: &mut impl FnMut(Event<'_>),
 ) -> Result<Outcome, ClientError> {
     let failed = |source| ClientError::Read { path: remote.to_owned(), source };
-    let size = file.metadata().map_err(failed)?.len();
+    let size = length(file).map_err(failed)?;
     let in_place = is_in_place(session, settings);
     let goal = if in_place { remote.to_owned() } else { beside(remote) };
-    let have = if *resume { there(session, file, &goal, size, settings)? } else { 0 };
-    watch(Event::Begun { size: Some(size), resumed_from: have });
+    let have = if *resume { there(session, file, &goal, size.unwrap_or_default(), settings)? } else { 0 };
+    // An earlier attempt has not heard of its success: the server would copy the whole file to append nothing.
+    if have > 0
+        && size == Some(have)
+        && is_atomic(session)
+        && has_end(session, file, remote, have, settings)?
+        && let Some(outcome) = verify::already(session, remote, file, have, settings)?
+    {
+        return Ok(outcome);
+    }
+    watch(Event::Begun { size, resumed_from: have });
     let watch = |progress: &Progress| watch(Event::Progress(progress));
-    let outcome = Outcome { size, resumed_from: have, ..Outcome::default() };
-    announce_length(session, size - have)?;
-    // Of a file that grows meanwhile, what it was is sent. File systems that do not know a file's length report 0.
-    let length = (size > 0).then_some(size - have);
-    let source = Source::File { file, offset: have, length };
+    // Of a file that grows meanwhile, what it was is sent.
+    let rest = size.map(|size| size - have);
+    if let Some(rest) = rest {
+        announce_length(session, rest)?;
+    }
+    let source = Source::File { file, offset: have, length: rest };
     let sent = push(session, source, &goal, have, resume, settings, watch)?;
+    let moved = have + sent.moved.report.bytes;
+    let size = size.unwrap_or(moved);
     // Without the server's word, the bytes that were sent count: the file may have been cut meanwhile.
-    let found = session.size(&goal)?.unwrap_or(have + sent.moved.report.bytes);
+    let found = session.size(&goal)?.unwrap_or(moved);
     if found != size {
         return Err(ClientError::Size { expected: size, found });
     }
@@ -63,26 +77,50 @@ pub(super) fn upload(
     if !in_place {
         rename(session, &goal, remote)?;
     }
-    Ok(Outcome { report: Some(sent.moved.report), notes: sent.notes, checksum, ..outcome })
+    let (report, notes) = (Some(sent.moved.report), sent.notes);
+    Ok(Outcome { size, resumed_from: have, report, notes, checksum, ..Outcome::default() })
 }
 
-/// Returns the outcome if the final name already has the file, as far as size and end tell, and with `checksum` the sum;
-/// else `None`.
+/// Returns the file's length in bytes; `None`: its file system does not know it and reports 0, as /proc does.
+fn length(file: &File) -> io::Result<Option<u64>> {
+    let length = file.metadata()?.len();
+    let is_known = length > 0 || file.read_at(&mut [0], 0)? == 0;
+    Ok(is_known.then_some(length))
+}
+
+/// Returns the outcome if the final name already has the file, as far as size and end tell, at a server of bufwise its sum, and
+/// with `checksum` the sum at any server; else `None`.
 pub(super) fn is_there(
     session: &mut ClientSession,
     file: &File,
     remote: &Path,
     settings: &Settings,
 ) -> Result<Option<Outcome>, ClientError> {
-    let Ok(size) = file.metadata().map(|metadata| metadata.len()) else { return Ok(None) };
+    let Ok(Some(size)) = length(file) else { return Ok(None) };
     if session.size(remote)? != Some(size) {
         return Ok(None);
     }
-    if size == 0 || there(session, file, remote, size, settings)? == size {
+    if has_end(session, file, remote, size, settings)?
+        && (!is_atomic(session) || verify::beginning(session, remote, file, size)?)
+    {
         verify::already(session, remote, file, size, settings)
     } else {
         Ok(None)
     }
+}
+
+/// Whether the server sends the end of the file under this name. One of bufwise tells the size and the sum of an upload that has
+/// not got its name, too, but sends nothing of it.
+fn has_end(
+    session: &mut ClientSession,
+    file: &File,
+    remote: &Path,
+    size: u64,
+    settings: &Settings,
+) -> Result<bool, ClientError> {
+    let failed = |source| ClientError::Read { path: remote.to_owned(), source };
+    let tail = local::tail(file, size, TAIL).map_err(failed)?;
+    verify::remote_tail(session, remote, size, &tail, settings)
 }
 
 /// Returns how many bytes of the file the server has, verified by their last part.

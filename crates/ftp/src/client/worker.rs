@@ -12,7 +12,6 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use bufwise_mover::Sink;
-use bufwise_units::Rate;
 
 use super::access::{Access, Server};
 use super::directory::is_directory;
@@ -44,10 +43,10 @@ impl Worker {
         Self { access: access.clone(), settings: settings.clone(), session: None }
     }
 
-    /// Limits each transfer to this many bytes per second; `None`: no limit.
+    /// Moves files by these settings from now on.
     #[must_use]
-    pub fn with_limit(mut self, limit: Option<Rate>) -> Self {
-        self.settings.limit = limit;
+    pub fn with_settings(mut self, settings: &Settings) -> Self {
+        self.settings = settings.clone();
         self
     }
 

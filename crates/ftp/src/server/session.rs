@@ -162,7 +162,7 @@ impl ServerSession {
         let _broken = self.talk();
         if let Some(running) = self.running.take() {
             running.cancel();
-            self.tell(running.outcome().event.as_ref());
+            self.tell_of_transfer(running.outcome().event);
         }
         self.control.end();
     }
@@ -379,10 +379,6 @@ impl ServerSession {
 
     fn reply(&mut self, code: u16, text: &str) -> io::Result<()> {
         self.control.reply(&Reply::single(code, text))
-    }
-
-    fn tell(&self, event: Option<&Event>) {
-        event.into_iter().for_each(|event| self.server.tell(event));
     }
 
     /// Ends the session for a reason that is logged.

@@ -3,6 +3,7 @@
 //! Properties kept: a received file gets its name only when all of it has come and the client is still connected, as
 //! far as that can be known ([`super::presence`]); the reply's code tells the kind of an error, the log its cause.
 
+use std::cell::Cell;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
@@ -53,21 +54,6 @@ enum Failure {
 }
 
 impl Failure {
-    /// Returns the bytes moved before the failure, as far as known.
-    fn moved(&self) -> u64 {
-        match self {
-            Self::Move(
-                MoveError::Connection { bytes, .. }
-                | MoveError::Truncated { bytes }
-                | MoveError::File { bytes, .. }
-                | MoveError::Length { received: bytes, .. }
-                | MoveError::Shrunk { sent: bytes, .. }
-                | MoveError::Cancelled { bytes },
-            ) => *bytes,
-            _ => 0,
-        }
-    }
-
     fn reply(&self) -> Reply {
         let (code, text) = match self {
             Self::Data(DataError::Cancelled)
@@ -124,16 +110,17 @@ pub(super) fn send(
     responder: Option<&Responder>,
     record: Transfer,
 ) -> Outcome {
-    let start = Instant::now();
+    let (start, moved) = (Instant::now(), Cell::new(0));
     let done = (|| {
         let job = channel.job(link);
         let stream = channel.open(link)?;
         let sent = bufwise_mover::send(part, stream, grants, responder, &job, |progress| {
+            moved.set(progress.bytes);
             link.progress(progress);
         })?;
         Ok(sent.report)
     })();
-    finish(done, start, record)
+    finish(done, moved.get(), Transfer { elapsed: start.elapsed(), ..record })
 }
 
 /// The length of a file, as the client announced it (ALLO).
@@ -174,7 +161,7 @@ pub(super) fn receive(
     record: Transfer,
 ) -> Outcome {
     let Incoming { mut upload, prober, length, buffer } = incoming;
-    let start = Instant::now();
+    let (start, moved, over) = (Instant::now(), Cell::new(0), Cell::new(None));
     let (tuning, hangup) = (&channel.server.config.tuning, channel.server.config.times.hangup);
     let policy = tuning.policy;
     let prober = prober.filter(|_| policy.probes());
@@ -199,9 +186,11 @@ pub(super) fn receive(
         let mut sink = FilePart::new(file, offset);
         let received =
             bufwise_mover::receive(stream, &mut sink, &mut tuner, length.expected(), &job, |progress| {
+                moved.set(progress.bytes);
                 link.progress(progress);
             });
         let ended = Instant::now();
+        over.set(Some(ended));
         let received = received.map_err(|error| match error {
             MoveError::File { source, .. } => Failure::Store(upload.note(source.into())),
             other => Failure::Move(other),
@@ -212,15 +201,18 @@ pub(super) fn receive(
         let until = if is_whole { ended } else { ended + client.timeout(hangup) };
         if upload.finish(|| client.lasts(until, link))? { Ok(received.report) } else { Err(Failure::Gone) }
     })();
-    finish(done, start, Transfer { policy: Some(policy), ..record })
+    // Without what came after the data: the disk, and the wait for a client that may have gone.
+    let elapsed = over.get().unwrap_or_else(Instant::now).duration_since(start);
+    finish(done, moved.get(), Transfer { policy: Some(policy), elapsed, ..record })
 }
 
-fn finish(done: Result<Report, Failure>, start: Instant, record: Transfer) -> Outcome {
+/// Returns the outcome of a file's transfer; `moved`: the bytes that it last reported, which a transfer does also when it fails.
+fn finish(done: Result<Report, Failure>, moved: u64, record: Transfer) -> Outcome {
     let (reply, bytes, failure, report) = match done {
         Ok(report) => (Reply::single(226, "The transfer is complete."), report.bytes, None, Some(report)),
-        Err(failure) => (failure.reply(), failure.moved(), Some(failure.to_string()), None),
+        Err(failure) => (failure.reply(), moved, Some(failure.to_string()), None),
     };
-    let record = Transfer { bytes, elapsed: start.elapsed(), failure, report, ..record };
+    let record = Transfer { bytes, failure, report, ..record };
     Outcome { reply, event: Some(Event::Transfer(Box::new(record))) }
 }
 

@@ -119,8 +119,10 @@ fn an_interrupted_put_ends_up_whole() {
         ends.settings.resume = true;
         let bytes = pattern(2_000_000);
         let file = ends.local("up", &bytes);
-        // The partial files that interruptions of this file and of another one have left.
-        for (there, resumed_from) in [(&bytes[..700_000], 700_000), (&pattern(800_000)[1..], 0)] {
+        // The partial files that interruptions of this file, one of them after its last byte, and of another one have left.
+        for (there, resumed_from) in
+            [(&bytes[..700_000], 700_000), (&bytes[..], 2_000_000), (&pattern(800_000)[1..], 0)]
+        {
             ends.served.put(".file.bufwise-upload", there);
             ends.served.put("..file.bufwise-part.bufwise-upload", there);
             let mut worker = ends.worker();
@@ -135,9 +137,9 @@ fn an_interrupted_put_ends_up_whole() {
 
 #[test]
 fn of_a_file_that_grows_while_it_is_put_comes_what_it_was() {
-    for encrypted in [false, true] {
+    for (encrypted, len) in [(false, 1_000_000), (true, 1_000_000), (false, 0), (true, 0)] {
         let ends = ends(PolicyKind::Kernel, encrypted);
-        let bytes = pattern(1_000_000);
+        let bytes = pattern(len);
         let file = ends.local("up", &bytes);
         let mut writer = OpenOptions::new().append(true).open(ends.local.path().join("up")).unwrap();
         let grow = |event: Event<'_>| {
@@ -146,7 +148,22 @@ fn of_a_file_that_grows_while_it_is_put_comes_what_it_was() {
             }
         };
         let put = ends.worker().put(&file, Path::new("file"), grow).unwrap();
-        assert!(put.size == 1_000_000 && put.checksum.is_some());
+        assert!(put.size == len as u64 && put.checksum.is_some());
+        assert!(fs::read(ends.served.path("file")).unwrap() == bytes);
+    }
+}
+
+#[test]
+fn a_file_whose_file_system_does_not_know_its_length_is_put_whole() {
+    let bytes = fs::read("/proc/version").unwrap();
+    for encrypted in [false, true] {
+        let mut ends = ends(PolicyKind::Kernel, encrypted);
+        // An empty file at the server is not taken for it.
+        ends.settings.resume = true;
+        ends.served.put("file", b"");
+        let file = File::open("/proc/version").unwrap();
+        let put = ends.worker().put(&file, Path::new("file"), |_| {}).unwrap();
+        assert!(put.size == bytes.len() as u64 && put.checksum.is_some());
         assert!(fs::read(ends.served.path("file")).unwrap() == bytes);
     }
 }

@@ -107,6 +107,23 @@ fn encrypted_data_that_is_cut_short_is_not_the_file() {
 }
 
 #[test]
+fn encrypted_data_that_is_cut_is_tried_again() {
+    let (tls, security) = certificate();
+    let attempts = AtomicUsize::new(0);
+    let server = Scripted::new(pattern(200_000), move |talk, line| match line {
+        "AUTH TLS" => begin(talk, &tls, b"234 go\r\n"),
+        "RETR file" if attempts.fetch_add(1, Ordering::Relaxed) == 0 => encrypted(talk, &tls, 100_000, false),
+        "RETR file" => encrypted(talk, &tls, usize::MAX, true),
+        _ => talk.usual(line),
+    });
+    let mut client = Client::of(&server);
+    client.access.security = security;
+    (client.settings.retries, client.settings.retry_wait) = (1, Duration::ZERO);
+    client.get().unwrap();
+    assert_eq!(client.got(), *server.content);
+}
+
+#[test]
 fn a_file_that_is_there_is_known_where_the_server_announces_no_end() {
     let (tls, security) = certificate();
     let server = Scripted::new(pattern(200_000), move |talk, line| match line {

@@ -99,6 +99,20 @@ fn during_a_transfer_a_request_is_answered_by_126_alone() {
 }
 
 #[test]
+fn the_last_request_of_a_client_that_vanishes_is_on_record() {
+    let served = serve(|_| {});
+    served.put("file", &vec![7; MUCH]);
+    let mut client = served.client();
+    client.ask("OPTS DRS NOTIFY=1;", 200);
+    let _data = client.data();
+    client.ask("RETR file", 150);
+    assert_eq!(size(&client.ask("SBUF 100000", 126)), 100_000);
+    client.vanish();
+    eventually("the transfer is given up", || !served.transfers().is_empty());
+    assert_eq!(served.transfers()[0].buffer_request, Some(Bytes(100_000)));
+}
+
+#[test]
 fn while_receiving_only_preliminary_replies_precede_the_226() {
     for policy in [PolicyKind::Drs, PolicyKind::DrsFtp, PolicyKind::Sobas, PolicyKind::Fixed(Bytes(200_000))]
     {

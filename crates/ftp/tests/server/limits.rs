@@ -376,6 +376,8 @@ fn a_transfer_counts_as_activity_and_one_that_stands_still_is_given_up() {
     client.ask("NOOP", 200);
     let log = served.log();
     assert!(log.contains("received /other") && log.contains("no data for 3 s"), "{log}");
+    let stalled = served.transfers().into_iter().find(|transfer| transfer.failure.is_some()).unwrap();
+    assert_eq!((stalled.path.as_str(), stalled.bytes), ("/other", 4), "its bytes are told all the same");
 }
 
 #[test]

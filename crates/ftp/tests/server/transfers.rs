@@ -1,12 +1,12 @@
 //! Downloads, and commands during them.
 
 use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::net::{IpAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use bufwise_ftp::server::Direction;
 
-use crate::support::{TEST_TIMEOUT, pattern, serve};
+use crate::support::{Client, TEST_TIMEOUT, pattern, serve};
 
 /// More than both sockets' buffers hold, so that an unread transfer goes on.
 const MUCH: usize = 32 << 20;
@@ -242,6 +242,31 @@ fn with_active_mode_the_server_connects_to_the_client_only() {
     listener.accept().unwrap().0.write_all(b"67").unwrap();
     client.expect(226);
     assert_eq!(std::fs::read(served.path("new")).unwrap(), b"67");
+}
+
+#[test]
+fn with_active_mode_the_server_connects_from_the_address_that_was_called() {
+    let served = serve(|config| {
+        config.listen = "0.0.0.0:0".parse().unwrap();
+        config.data.active = true;
+    });
+    served.put("file", b"12345");
+    let called = IpAddr::from([127, 0, 0, 2]);
+    let control = TcpStream::connect((called, served.address.port())).unwrap();
+    let own = control.local_addr().unwrap().ip();
+    let listener = TcpListener::bind((own, 0)).unwrap();
+    let mut client = Client::on(control);
+    client.expect(220);
+    client.ask("USER anonymous", 331);
+    client.ask("PASS x", 230);
+    client.ask(&format!("EPRT |1|{own}|{}|", listener.local_addr().unwrap().port()), 200);
+    client.ask("RETR file", 150);
+    let (mut data, from) = listener.accept().unwrap();
+    assert_eq!(from.ip(), called);
+    let mut got = Vec::new();
+    data.read_to_end(&mut got).unwrap();
+    assert_eq!(got, b"12345");
+    client.expect(226);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::net::Shutdown;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bufwise_mover::hash::{HashKind, Hasher};
 
@@ -149,7 +149,7 @@ fn a_client_that_is_killed_leaves_nothing_under_the_name() {
         }
         eventually("it is noticed", || !served.transfers().is_empty());
         let transfer = &served.transfers()[0];
-        assert!(transfer.failure.is_some(), "{transfer:?}");
+        assert!(transfer.failure.is_some() && transfer.bytes == 100_000, "{transfer:?}");
         eventually("the rest is kept", || names(&served) == [".file.bufwise-upload"]);
     }
 }
@@ -164,6 +164,17 @@ fn an_upload_that_waits_to_be_believed_can_be_aborted() {
     client.ask("ABOR", 426);
     client.expect(226);
     assert_eq!(names(&served), [".file.bufwise-upload"]);
+}
+
+#[test]
+fn the_time_of_an_upload_ends_with_its_data() {
+    let hangup = Duration::from_millis(200);
+    let served = serve(|config| config.times.hangup = hangup);
+    let mut client = served.client();
+    let start = Instant::now();
+    client.deliver("STOR file", b"some bytes", 226);
+    // Between the end of the data and this reply the server has waited for an end of the control connection.
+    assert!(served.transfers()[0].elapsed + hangup <= start.elapsed());
 }
 
 #[test]

@@ -158,7 +158,7 @@ impl Directory {
 
     /// Reads the journal; empty if there is none. A malformed line is skipped.
     pub(super) fn read(&self, namespace: u64) -> Result<Entries> {
-        Ok(self.text(namespace)?.lines().filter_map(entry).collect())
+        Ok(entries_in(&self.text(namespace)?))
     }
 
     fn text(&self, namespace: u64) -> Result<String> {
@@ -185,9 +185,7 @@ impl Directory {
     /// Replaces the journal except for lines of later versions, or removes it if there is nothing to note. The
     /// content is on the disk when this returns.
     pub(super) fn write(&self, namespace: u64, entries: &Entries) -> Result<()> {
-        let before = self.text(namespace)?;
-        let later = before.lines().filter(|line| is_of_a_later_version(line));
-        let text: String = entries.iter().map(line_of).chain(later.map(|line| format!("{line}\n"))).collect();
+        let text = text_of(entries, &self.text(namespace)?);
         if text.is_empty() {
             return self.remove(namespace);
         }
@@ -227,6 +225,17 @@ fn private_file(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
+/// Returns the entries of a journal's content; malformed lines are skipped.
+pub(super) fn entries_in(text: &str) -> Entries {
+    text.split_terminator('\n').filter_map(entry).collect()
+}
+
+/// Returns the content of a journal with these entries, and with the lines of later versions that were in it `before`.
+pub(super) fn text_of(entries: &Entries, before: &str) -> String {
+    let later = before.split_terminator('\n').filter(|line| is_of_a_later_version(line));
+    entries.iter().map(line_of).chain(later.map(|line| format!("{line}\n"))).collect()
+}
+
 fn line_of((setting, entry): (&Setting, &Entry)) -> String {
     let ours: Vec<String> = entry.ours.iter().map(ToString::to_string).collect();
     format!("{setting}\t{}\t{}\n", entry.original, ours.join("\t"))
@@ -245,5 +254,5 @@ fn entry(line: &str) -> Option<(Setting, Entry)> {
     let setting = Setting::named(fields.next()?)?;
     let original = Value::parse(setting, fields.next()?)?;
     let ours = fields.map(|field| Value::parse(setting, field)).collect::<Option<Vec<_>>>()?;
-    Some((setting, Entry { original, ours }))
+    (!ours.is_empty()).then_some((setting, Entry { original, ours }))
 }

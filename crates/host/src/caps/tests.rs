@@ -544,6 +544,19 @@ fn root_a_leftover_device_that_refuses_its_original_keeps_nothing_from_being_rai
 }
 
 #[test]
+fn a_journal_that_was_written_again_has_the_same_lines() {
+    let later = "net.ipv4.tcp_later\t1 2\t3 4\r\n";
+    let device = "gso_max_size of eth0 (device 7)\t65536 65536\t4096 4096\n";
+    let ours = "net.ipv4.tcp_rmem\t1 2 3\t1 2 4\t1 2 5\n";
+    // Nothing can be put back if no value is ours.
+    let damaged = "net.core.rmem_max\t212992\nnet.ipv4.tcp_wmem\t1 2\n";
+    let unknown = "gso_max_size of \0 (device 8)\t1 1\t2 2\n";
+    let once = rewritten_journal(format!("{later}{device}{damaged}{unknown}{ours}").as_bytes());
+    assert_eq!(once, format!("{ours}{device}{later}{unknown}"));
+    assert_eq!(rewritten_journal(once.as_bytes()), once);
+}
+
+#[test]
 fn nonsense_in_a_setting_or_a_journal_is_no_reason_to_panic() {
     let world = World::new();
     drop(world.caps.raise_in(NAMESPACE, &rmem(8_000)).unwrap());

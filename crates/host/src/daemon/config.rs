@@ -20,7 +20,7 @@ use super::groups::{self, GroupOptions, GroupSettings};
 use crate::control;
 use crate::error::ConfigError;
 use crate::log::Format;
-use crate::metrics::{Address, Endpoint};
+use crate::metrics::{Address, Endpoint, Interval};
 use crate::tuner::choice::Choice;
 use crate::tuner::plan::Asked;
 use crate::tuner::sizes::{AtOnce, Budget, MaxConnections, SmallDocuments};
@@ -70,6 +70,9 @@ pub struct Options {
     /// Receiver to which metrics are sent; `None`: not sent.
     #[serde(deserialize_with = "written")]
     pub otlp: Option<Endpoint>,
+    /// Time between two requests to the receiver.
+    #[serde(deserialize_with = "written")]
+    pub otlp_interval: Option<Interval>,
     /// File of the history on disk; `None`: not kept.
     pub history: Option<PathBuf>,
     /// Groups of connections with settings of their own; only in the file.
@@ -91,6 +94,8 @@ pub(super) struct Settings {
     pub(super) metrics: Option<Address>,
     /// Receiver to which metrics are sent, if any.
     pub(super) otlp: Option<Endpoint>,
+    /// Time between two requests to the receiver.
+    pub(super) otlp_interval: Interval,
     /// File of the history on disk, if any.
     pub(super) history: Option<PathBuf>,
     /// Groups of connections with settings of their own.
@@ -125,6 +130,7 @@ impl From<Options> for Settings {
             log_format: options.log_format.unwrap_or_default(),
             metrics: options.metrics,
             otlp: options.otlp,
+            otlp_interval: options.otlp_interval.unwrap_or_default(),
             history: options.history,
             groups: Vec::new(),
         }
@@ -148,6 +154,7 @@ impl Options {
             log_format: self.log_format.or(others.log_format),
             metrics: self.metrics.or(others.metrics),
             otlp: self.otlp.or(others.otlp),
+            otlp_interval: self.otlp_interval.or(others.otlp_interval),
             history: self.history.or(others.history),
             groups: if self.groups.is_empty() { others.groups } else { self.groups },
         }
@@ -303,6 +310,7 @@ mod tests {
             log_format,
             metrics,
             otlp,
+            otlp_interval,
             history,
             groups,
         } = options;
@@ -311,7 +319,7 @@ mod tests {
             small_documents.is_some() && cgroups.is_some() && take_over.is_some() && raise_caps.is_some()
         );
         assert!(gso_max_size.is_some() && log_format.is_some() && metrics.is_some());
-        assert!(otlp.is_some() && history.is_some() && max_connections.is_some());
+        assert!(otlp.is_some() && otlp_interval.is_some() && history.is_some() && max_connections.is_some());
         assert_eq!(groups.len(), 1);
     }
 
@@ -353,6 +361,8 @@ mod tests {
             ("socket = \"\u{1}", &["line 1"]),
             ("metrics = \"9847\"", &["line 1: metrics", "9847", "unix:/PATH"]),
             ("otlp = \"https://a:4318\"", &["line 1: otlp", "https://a:4318", "http://127.0.0.1:4318"]),
+            ("otlp-interval = 60", &["line 1: otlp-interval", "`60`", "text in quotes"]),
+            ("otlp-interval = \"2h\"", &["line 1: otlp-interval", "`2h`", "1.5s"]),
             ("log-format = \"xml\"", &["line 1: log-format", "xml", "text or json"]),
         ] {
             let error = Options::parse(text).unwrap_err();

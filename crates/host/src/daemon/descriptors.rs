@@ -21,7 +21,7 @@ const EACH: u64 = 10;
 
 /// Raises the soft limit to [`WANTED`], as far as the hard limit allows. The limit stays as it is if the system
 /// refuses.
-pub(super) fn raise_limit() {
+pub(crate) fn raise_limit() {
     if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
         && soft < WANTED.min(hard)
     {

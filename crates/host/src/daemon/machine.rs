@@ -97,6 +97,10 @@ pub(super) struct Daemon {
     troubles: BTreeMap<Trouble, String>,
     /// Work that has failed since it last succeeded: the time of the first failure, and its error.
     failing: BTreeMap<Work, (Micros, Error)>,
+    /// Namespaces whose bounds cannot be checked for changes by the administrator, and those that the last sweep could not
+    /// sweep, with the causes, as logged.
+    unwatched: BTreeSet<String>,
+    unswept: BTreeSet<String>,
     /// Idle connections that the last sweep could not change.
     stubborn: usize,
     /// How existing connections are adopted, as logged.
@@ -135,6 +139,8 @@ impl Daemon {
             elsewhere: BTreeSet::new(),
             troubles: BTreeMap::new(),
             failing: BTreeMap::new(),
+            unwatched: BTreeSet::new(),
+            unswept: BTreeSet::new(),
             stubborn: 0,
             adoption_limit: None,
             sample_began: now,

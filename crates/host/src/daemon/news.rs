@@ -88,8 +88,8 @@ impl News {
         Self { of_closed: self.of_closed, counted: self.counted, told: self.told, ..Self::default() }
     }
 
-    /// Takes in one sample, in which closed connections appear for the last time. Changes are reported if their kind
-    /// may speak (`is_ready`), and add up until then.
+    /// Takes in one sample, in which closed connections appear for the last time. News is reported if its kind may speak
+    /// (`is_ready`); until then changes add up, and what else lasts is reported later.
     pub(super) fn observe(
         &mut self,
         plan: &Plan,
@@ -98,14 +98,14 @@ impl News {
     ) -> Vec<Line> {
         let (mut lines, flows) = (Vec::new(), seen.flows);
         if plan.observe_only {
-            lines.extend(self.dry(plan, flows));
+            lines.extend(self.dry(plan, flows, &is_ready));
         } else {
             lines.extend(self.sizes(plan, flows, &is_ready));
         }
-        lines.extend(self.room(plan, flows.len()));
-        lines.extend(self.shortage(plan, flows));
+        lines.extend(self.room(plan, flows.len(), &is_ready));
+        lines.extend(self.shortage(plan, flows, &is_ready));
         lines.extend(is_ready(Kind::Pressure).then(|| self.pressure(plan, seen)).flatten());
-        lines.extend(self.bounds(seen.shares));
+        lines.extend(self.bounds(seen.shares, &is_ready));
         lines
     }
 
@@ -144,12 +144,15 @@ impl News {
     }
 
     /// Reports how many connections a dry run would have sized.
-    fn dry(&mut self, plan: &Plan, flows: &[FlowState]) -> Option<Line> {
+    fn dry(&mut self, plan: &Plan, flows: &[FlowState], is_ready: &impl Fn(Kind) -> bool) -> Option<Line> {
         let decided = |flow: &&FlowState| !flow.closed && flow.decided_send.or(flow.decided_window).is_some();
         let would = flows.iter().filter(decided);
         let largest = would.clone().filter_map(|flow| flow.decided_send.max(flow.decided_window)).max();
         let would = would.count();
         let is_news = would > 0 && would != self.would;
+        if is_news && !is_ready(Kind::Send) {
+            return None;
+        }
         self.would = would;
         is_news.then(|| {
             let largest = largest.unwrap_or_default().readable();
@@ -162,11 +165,10 @@ impl News {
     }
 
     /// Reports once that the room for records is used up; resets when a tenth of it is free.
-    fn room(&mut self, plan: &Plan, connections: usize) -> Option<Line> {
+    fn room(&mut self, plan: &Plan, connections: usize, is_ready: &impl Fn(Kind) -> bool) -> Option<Line> {
         let most = plan.max_connections as usize;
         let is_full = connections >= if self.full { most - most / 10 } else { most };
-        let told = std::mem::replace(&mut self.full, is_full);
-        (is_full && !told).then(|| {
+        is_news(&mut self.full, is_full, || is_ready(Kind::Full)).then(|| {
             let (most, are) = (counted(most, "connection"), if most == 1 { "is" } else { "are" });
             let told = format_args!(
                 "{most} {are} tuned, the most allowed: the kernel sizes all others; raise max-connections"
@@ -175,11 +177,16 @@ impl News {
         })
     }
 
-    fn shortage(&mut self, plan: &Plan, flows: &[FlowState]) -> Option<Line> {
+    fn shortage(
+        &mut self,
+        plan: &Plan,
+        flows: &[FlowState],
+        is_ready: &impl Fn(Kind) -> bool,
+    ) -> Option<Line> {
         let has_data = |flow: &&FlowState| !flow.closed && flow.sample.send_queued > Bytes::ZERO;
         let shortage = tuner::shortage(flows.iter().filter(has_data), plan.budget);
-        let told = std::mem::replace(&mut self.short, shortage.is_some());
-        shortage.filter(|_| !told).map(|shortage| Line::warning(Kind::Shortage, shortage))
+        let is_news = is_news(&mut self.short, shortage.is_some(), || is_ready(Kind::Shortage));
+        shortage.filter(|_| is_news).map(|shortage| Line::warning(Kind::Shortage, shortage))
     }
 
     /// Reports when pressure begins, when its causes change, and when it ends.
@@ -203,11 +210,10 @@ impl News {
         Some(Line::warning(Kind::Pressure, text))
     }
 
-    fn bounds(&mut self, shares: Shares) -> Option<Line> {
+    fn bounds(&mut self, shares: Shares, is_ready: &impl Fn(Kind) -> bool) -> Option<Line> {
         let bounded = shares.level.is_some() || shares.window.is_some();
-        let told = std::mem::replace(&mut self.bounded, bounded);
         let bound = |level: Option<Bytes>| level.map_or("unbounded".to_owned(), Bytes::readable);
-        (bounded && !told).then(|| {
+        is_news(&mut self.bounded, bounded, || is_ready(Kind::Bounded)).then(|| {
             Line::info(
                 Kind::Bounded,
                 format_args!(
@@ -218,6 +224,13 @@ impl News {
             )
         })
     }
+}
+
+/// Returns whether a state that lasts is to be reported: it holds, was not reported (`told`) since it began, and may be now.
+fn is_news(told: &mut bool, holds: bool, may_be: impl FnOnce() -> bool) -> bool {
+    let is_news = holds && !*told && may_be();
+    *told = holds && (*told || is_news);
+    is_news
 }
 
 /// Formats the largest size set now, with its connection; empty if none is set.
@@ -320,6 +333,21 @@ mod tests {
             ["dry run: 1 connection would be sized, up to 200.0 KB: policy abt (send), sobas (receive)"]
         );
         assert!(news.observe(&plan, &seen(&[one]), |_| true).is_empty());
+    }
+
+    #[test]
+    fn what_lasts_and_may_not_be_told_is_told_later() {
+        let mut plan = plan(true);
+        plan.max_connections = 1;
+        let flows = [FlowState { decided_send: Some(Bytes(200_000)), ..flow(1, 0) }];
+        let shares = Shares { level: Some(Bytes(64_000)), ..Shares::default() };
+        let mut news = News::default();
+        let mut observe = |is_ready: bool| {
+            let lines = news.observe(&plan, &Seen { shares, ..seen(&flows) }, |_| is_ready);
+            lines.iter().map(|line| line.kind).collect::<Vec<_>>()
+        };
+        let all = vec![Kind::Send, Kind::Full, Kind::Bounded];
+        assert_eq!([false, true, true].map(&mut observe), [Vec::new(), all, Vec::new()]);
     }
 
     #[test]

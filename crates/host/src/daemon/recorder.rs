@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use bufwise_bpf::{FlowState, now, processor_time};
 use bufwise_socket::diag::{Connection, Diag, States};
@@ -25,7 +25,7 @@ use crate::error::Result;
 use crate::history::file::Disk;
 use crate::history::moment::{Before, Names, Place, Scene};
 use crate::history::{Query, Ring};
-use crate::log::{Kind, Line};
+use crate::log::{Failures, Kind, Line};
 use crate::processes::{Holders, Process};
 use crate::search::Search;
 use crate::tcp_memory::TcpMemory;
@@ -97,8 +97,8 @@ struct Scribe {
     /// The ring's bytes, for other threads.
     held_bytes: Arc<AtomicU64>,
     disk: Option<Disk>,
-    /// Whether the last write to the disk failed.
-    is_failing: bool,
+    /// Writes to the disk that have failed.
+    failures: Failures,
     before: Before,
     names: Found,
     /// Earliest time of the next sample.
@@ -128,16 +128,12 @@ impl Scribe {
         scribe
     }
 
-    /// Brings the ring to the disk, if it is to be there; a failure is told once, and the next call tries again.
+    /// Brings the ring to the disk, if it is to be there; after a failure the next call tries again.
     fn write(&mut self) {
         let Some(disk) = &mut self.disk else { return };
-        match disk.add(&self.ring) {
-            Ok(()) => self.is_failing = false,
-            Err(error) if !self.is_failing => {
-                self.is_failing = true;
-                warn(format_args!("the history is not on disk for now: {error}"));
-            }
-            Err(_told) => {}
+        let written = disk.add(&self.ring).map_err(|error| error.to_string());
+        if let Some(line) = line(&mut self.failures, written, Instant::now()) {
+            line.write();
         }
     }
 
@@ -205,6 +201,17 @@ fn warn(text: impl Display) {
     Line::warning(Kind::History, text).write();
 }
 
+/// Returns the log line on a write to the disk, if there should be one.
+fn line(failures: &mut Failures, written: Result<(), String>, now: Instant) -> Option<Line> {
+    match written {
+        Ok(()) => failures.succeeded().then(|| Line::info(Kind::History, "the history is on disk again")),
+        Err(cause) => {
+            let text = format_args!("the history is not on disk for now: {cause}");
+            failures.failed(&cause, now).then(|| Line::warning(Kind::History, text))
+        }
+    }
+}
+
 /// Names found so far that the last moment needed.
 #[derive(Default)]
 struct Found {
@@ -247,15 +254,31 @@ mod tests {
         let inside = directory.path().join("inside");
         let path = inside.join("history");
         let mut scribe = Scribe::new(Some(path.clone()), Arc::default());
-        assert!(scribe.is_failing);
+        assert!(!path.exists());
         std::fs::create_dir(&inside).unwrap();
         scribe.ring.push(&moment(1, 2, 9));
         scribe.write();
-        assert!(!scribe.is_failing);
+        assert!(path.exists() && !scribe.failures.succeeded(), "the success was told");
         let mut ring = Ring::default();
         let (_disk, wrong) = Disk::open(&path, &mut ring).unwrap();
         assert_eq!(wrong, 0);
         assert_eq!(ring.answer(Query::default()), scribe.ring.answer(Query::default()));
+    }
+
+    #[test]
+    fn a_disk_that_fails_is_told_with_each_cause_and_its_return_as_well() {
+        let (mut failures, start) = (Failures::default(), Instant::now());
+        let mut told = |written: Result<(), &str>, seconds| {
+            let now = start + std::time::Duration::from_secs(seconds);
+            line(&mut failures, written.map_err(str::to_owned), now).map(|line| line.text)
+        };
+        assert_eq!(told(Ok(()), 0), None);
+        let full = Some("the history is not on disk for now: full".to_owned());
+        assert_eq!([told(Err("full"), 10), told(Err("full"), 20)], [full, None]);
+        let gone = Some("the history is not on disk for now: gone".to_owned());
+        assert_eq!([told(Err("gone"), 30), told(Err("gone"), 610)], [None, gone]);
+        let again = Some("the history is on disk again".to_owned());
+        assert_eq!([told(Ok(()), 620), told(Ok(()), 630)], [again, None]);
     }
 
     #[test]

@@ -297,12 +297,18 @@ impl Running {
         // Needed only on kernels whose iterator does not do everything in the kernel.
         let judge = OnceCell::new();
         let part = |one: &Connection| {
-            let cgroups = || task.cgroups_of_groups().unwrap_or_default();
-            judge.get_or_init(|| Judge::new(&task.matching, cgroups(), &self.programs)).part_of(one, None)
+            let cgroups = || task.cgroups_of_groups();
+            let made = || cgroups().map(|cgroups| Judge::new(&task.matching, cgroups, &self.programs));
+            let judge: &Result<Judge<'_>> = judge.get_or_init(made);
+            // Without the groups' cgroups no part is known: the next sweep adopts the connection.
+            judge.as_ref().ok().map(|judge| judge.part_of(one, None))
         };
         for (number, unit) in self.units.iter_mut().enumerate() {
-            let swept = unit.sweep(namespaces, &|one| part(one) == number, &mut sweep);
+            let swept = unit.sweep(namespaces, &|one| part(one) == Some(number), &mut sweep);
             sweep.failed = sweep.failed.or(swept.err().map(|error| in_words(&error)));
+        }
+        if let Some(Err(error)) = judge.get() {
+            sweep.failed.get_or_insert_with(|| in_words(error));
         }
         sweep
     }

@@ -11,7 +11,7 @@ use super::groups;
 use crate::caps::Wanted;
 use crate::error::{ConfigError, Result};
 use crate::log::Format;
-use crate::metrics::{Address, Endpoint};
+use crate::metrics::{Address, Endpoint, Interval};
 use crate::processes::printable_path;
 use crate::tuner::plan::Plan;
 use crate::view::Part;
@@ -95,6 +95,12 @@ impl Task {
     #[must_use]
     pub fn otlp(&self) -> Option<&Endpoint> {
         self.settings.otlp.as_ref()
+    }
+
+    /// Returns the time between two requests to the receiver.
+    #[must_use]
+    pub fn otlp_interval(&self) -> Interval {
+        self.settings.otlp_interval
     }
 
     /// Returns the file of the history on disk, if any.

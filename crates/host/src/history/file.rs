@@ -6,9 +6,9 @@
 //! - moments are appended; at the start, and when the file holds twice the moments of the ring, it is written anew
 //!   beside its place and renamed: it is complete at any time except for its last line, and no longer than
 //!   [`MAX_BYTES`] and one moment. While the disk has no room for a second file, it goes on as it is;
-//! - a line that is torn or malformed is skipped; the others are read;
+//! - a line that is torn, malformed or longer than any moment's is skipped; the others are read, line by line;
 //! - a file that is not ours (by its first line, owner or kind) is neither read nor written;
-//! - a file that was removed or moved away is written anew at the next moment; another one in its place stays;
+//! - a file that was removed, moved away or cut is written anew at the next moment; another one in its place stays;
 //! - the file's mode is 0600.
 
 use std::fs::{self, File};
@@ -16,6 +16,7 @@ use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use bufwise_socket::file::is_at;
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::unistd::geteuid;
@@ -25,6 +26,9 @@ use super::{LENGTH, Moment, Ring};
 
 /// Size in bytes from which on the file is written anew.
 pub(crate) const MAX_BYTES: u64 = 64 << 20;
+/// Longest line that is read, bytes. A moment's is shorter: it has few connections and groups, and a cgroup's path is at most 64
+/// names of 255 bytes.
+const LONGEST_LINE: u64 = 8 << 20;
 /// First line of the file.
 const HEADER: &str = "{\"bufwise_history\":1}";
 /// Suffix of the path at which the file is written anew.
@@ -88,15 +92,18 @@ impl Disk {
         Ok((disk, wrong))
     }
 
-    /// Writes the ring's last moment; at first, or if the file is full, has a gap or is no longer at its place, the whole
-    /// ring.
+    /// Writes the ring's last moment; at first, or if the file is full, has a gap, was changed or is no longer at its place,
+    /// the whole ring.
     ///
     /// # Errors
     /// [`FileError::Io`]; the next call tries again.
     pub(crate) fn add(&mut self, ring: &Ring) -> Result<(), FileError> {
         let file = self.file.take();
-        self.is_known &= file.as_ref().is_none_or(|file| is_at(&self.path, file));
-        let (Some(file), Some(last)) = (file.filter(|_| self.is_known), ring.texts().next_back()) else {
+        self.is_known &= file.as_ref().is_none_or(|file| is_at(file, &self.path));
+        // A file that somebody has cut, as `truncate` and logrotate's `copytruncate` do, lacks its first line.
+        let is_whole = |file: &File| file.metadata().is_ok_and(|metadata| metadata.len() == self.bytes);
+        let file = file.filter(|file| self.is_known && is_whole(file));
+        let (Some(file), Some(last)) = (file, ring.texts().next_back()) else {
             return self.rewrite(ring);
         };
         if self.lines >= 2 * LENGTH || self.bytes >= MAX_BYTES {
@@ -146,12 +153,7 @@ impl Disk {
         }
         let file = File::options().append(true).create_new(true).mode(0o600).open(new)?;
         let mut writer = BufWriter::new(&file);
-        writeln!(writer, "{HEADER}")?;
-        let mut lines = 0;
-        for text in ring.texts() {
-            writer.write_all(&line(text))?;
-            lines += 1;
-        }
+        let lines = write(&mut writer, ring)?;
         writer.flush()?;
         drop(writer);
         // Synchronised before it replaces the old file.
@@ -165,20 +167,34 @@ impl Disk {
     }
 }
 
-/// Returns whether this file is still the one at the path.
-fn is_at(path: &Path, file: &File) -> bool {
-    let (there, open) = (fs::symlink_metadata(path), file.metadata());
-    there.is_ok_and(|there| open.is_ok_and(|open| (there.dev(), there.ino()) == (open.dev(), open.ino())))
-}
-
 fn line(mut text: Vec<u8>) -> Vec<u8> {
     text.push(b'\n');
     text
 }
 
+/// Writes a whole file; returns the number of moments.
+fn write(file: &mut impl Write, ring: &Ring) -> io::Result<usize> {
+    writeln!(file, "{HEADER}")?;
+    let mut lines = 0;
+    for text in ring.texts() {
+        file.write_all(&line(text))?;
+        lines += 1;
+    }
+    Ok(lines)
+}
+
+/// Returns a file as a start writes it anew after it has read `content`, and the number of malformed lines in that; `None` if it
+/// is not ours.
+pub(super) fn rewritten(content: &[u8]) -> io::Result<Option<(Vec<u8>, usize)>> {
+    let (mut ring, mut file) = (Ring::default(), Vec::new());
+    let Some(wrong) = read(content, &mut ring)? else { return Ok(None) };
+    write(&mut file, &ring)?;
+    Ok(Some((file, wrong)))
+}
+
 /// Reads the moments; returns the number of malformed lines, or `None` if the file is not ours. An empty file counts
 /// as ours.
-fn read(file: File, ring: &mut Ring) -> io::Result<Option<usize>> {
+fn read(file: impl Read, ring: &mut Ring) -> io::Result<Option<usize>> {
     let mut lines = BufReader::new(file.take(2 * MAX_BYTES));
     let mut line = Vec::new();
     // A file that is not ours may have no lines, and any length.
@@ -189,16 +205,23 @@ fn read(file: File, ring: &mut Ring) -> io::Result<Option<usize>> {
         return Ok(None);
     }
     let mut wrong = 0;
-    loop {
-        line.clear();
-        if lines.read_until(b'\n', &mut line)? == 0 {
-            return Ok(Some(wrong));
-        }
+    while next_line(&mut lines, &mut line)? {
         match serde_json::from_slice::<Moment>(&line) {
             Ok(moment) => ring.push(&moment),
             Err(_) => wrong += 1,
         }
     }
+    Ok(Some(wrong))
+}
+
+/// Reads the next line, or the beginning of one that is longer than [`LONGEST_LINE`]; returns whether there is one.
+fn next_line(lines: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<bool> {
+    line.clear();
+    let length = lines.by_ref().take(LONGEST_LINE).read_until(b'\n', line)?;
+    if length as u64 == LONGEST_LINE && !line.ends_with(b"\n") {
+        lines.skip_until(b'\n')?;
+    }
+    Ok(length > 0)
 }
 
 #[cfg(test)]
@@ -268,6 +291,19 @@ mod tests {
     }
 
     #[test]
+    fn a_line_longer_than_any_moments_is_skipped_in_bounded_memory() {
+        // As a file that a power failure has left full of zeros.
+        let zeros = vec![0_u8; 3 * LONGEST_LINE as usize];
+        let file = [&zeros[..], b"\nnext\n"].concat();
+        let (mut lines, mut line) = (BufReader::new(&file[..]), Vec::new());
+        assert!(next_line(&mut lines, &mut line).unwrap());
+        assert!(line.capacity() as u64 <= 2 * LONGEST_LINE, "{}", line.capacity());
+        assert!(next_line(&mut lines, &mut line).unwrap());
+        assert_eq!(line, b"next\n");
+        assert!(!next_line(&mut lines, &mut line).unwrap());
+    }
+
+    #[test]
     fn what_is_not_ours_is_left_as_it_is() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("history");
@@ -319,6 +355,20 @@ mod tests {
         add(5).unwrap();
         assert_eq!(opened(&path), (vec![1, 2, 3, 4, 5], 0));
         assert_eq!(opened(&moved), (vec![1, 2], 0));
+    }
+
+    #[test]
+    fn a_file_that_is_cut_is_written_anew() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("history");
+        let mut ring = Ring::default();
+        let (mut disk, _) = begun(&path, &mut ring);
+        for time in 1..=3 {
+            File::options().write(true).open(&path).unwrap().set_len(0).unwrap();
+            ring.push(&moment(time, 1, 1));
+            disk.add(&ring).unwrap();
+        }
+        assert_eq!(opened(&path), (vec![1, 2, 3], 0));
     }
 
     #[test]

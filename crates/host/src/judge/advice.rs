@@ -4,6 +4,7 @@
 //! filled; losses without a queue are the path's. A sender that reaches the rate of fit's roof is limited by the
 //! roof, whichever window the kernel accounts for it.
 
+use super::outlook::SHORTEST_PATH;
 use super::{Direction, Limited};
 
 /// A cause is reported from this share of the time on.
@@ -98,9 +99,13 @@ impl Case {
         if limited.send_buffer >= NOTABLE && self.roof != Roof::Limits && !is_full {
             return match self.send {
                 BufferOwner::Application => {
-                    "The program's own SO_SNDBUF held it back: raise it there, or let bufwise size it with --override."
+                    "The program's own SO_SNDBUF held it back: raise it there, or let bufwise size it, by `bufwise run \
+                     --override -- CMD` or `bufwise daemon --override`."
                 }
-                BufferOwner::Kernel => "The send buffer held it back: let bufwise size it with --policy abt.",
+                BufferOwner::Kernel => {
+                    "The send buffer held it back: let bufwise size it, by `bufwise run --policy abt -- CMD` or `bufwise \
+                     daemon --policy abt`."
+                }
                 BufferOwner::Sobas | BufferOwner::Policy => {
                     "The share of the memory held it back: give more with --memory."
                 }
@@ -138,10 +143,12 @@ impl Case {
         }
         match self.receive {
             BufferOwner::Application => {
-                "The program's own SO_RCVBUF held it back: raise it there, or let bufwise size it with --override."
+                "The program's own SO_RCVBUF held it back: raise it there, or let bufwise size it, by `bufwise run --override \
+                 -- CMD` or `bufwise daemon --override`."
             }
             BufferOwner::Kernel => {
-                "The receive window held it back: let bufwise size it with --policy drs or sobas."
+                "The receive window held it back: let bufwise size it, by `bufwise run --policy drs -- CMD` or `bufwise daemon \
+                 --policy drs`."
             }
             BufferOwner::Sobas => {
                 "The path is full: the window was held at what it carries, so that no queue builds up."
@@ -166,6 +173,13 @@ impl Case {
                 "A queue of {queue:.0} ms stands in the path though the rate is held at what fit found it to carry: other \
                  traffic may fill it."
             )
+        } else if let Some(queue) = queue.filter(|_| self.is_short()) {
+            format!("A queue of {queue:.0} ms stands in a path so short that fit leaves it to the kernel.")
+        } else if let Some(queue) = queue.filter(|_| self.fit_acts()) {
+            format!(
+                "A queue of {queue:.0} ms stands in the path although fit is in force at this end: other traffic may fill \
+                 it."
+            )
         } else if let (Some(queue), Some(lost)) = (queue, lost) {
             format!(
                 "A queue of {queue:.0} ms stands in the path and dropped {lost:.1}% of the segments when it was full: {} \
@@ -186,12 +200,22 @@ impl Case {
         }
     }
 
-    /// Returns the end at which fit can drain a queue that the connection itself fills.
+    /// Returns the command, with the end, by which fit can drain a queue that the connection itself fills.
     fn remedy(&self) -> &'static str {
         match (self.direction, self.paces_itself) {
-            (Direction::Send, true) => "a receiver with --policy fit",
-            _ => "--policy fit at this end",
+            (Direction::Send, true) => "`bufwise run --policy fit -- CMD` at the receiver",
+            _ => "`bufwise run --policy fit -- CMD` at this end",
         }
+    }
+
+    /// Returns whether fit sizes this end, and acts on its congestion control.
+    pub(super) fn fit_acts(&self) -> bool {
+        self.has_fit && !(self.direction == Direction::Send && self.paces_itself)
+    }
+
+    /// Returns whether the path is so short that fit leaves it to the kernel.
+    pub(super) fn is_short(&self) -> bool {
+        self.min_rtt_s > 0.0 && self.min_rtt_s < SHORTEST_PATH
     }
 
     /// Returns the share of the data's segments that the path loses, if it is large. A receiver sends only some requests,

@@ -14,7 +14,7 @@ use super::advice::{BufferOwner, Case, MOSTLY, NOTABLE, Roof};
 use super::{Direction, Limited};
 
 /// Fit leaves shorter round trips alone; seconds.
-const SHORTEST_PATH: f64 = 0.002;
+pub(super) const SHORTEST_PATH: f64 = 0.002;
 
 /// A change that fit at one end would make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -84,7 +84,7 @@ impl Case {
             Outlook::nothing("No, at neither end: the program that reads is the limit.")
         } else if limited.application > MOSTLY {
             Outlook::nothing("No, at neither end: the program that sends is the limit.")
-        } else if self.min_rtt_s > 0.0 && self.min_rtt_s < SHORTEST_PATH {
+        } else if self.is_short() {
             Outlook::nothing("No, at neither end: the path is so short that hosts delay more than it does.")
         } else if let Some(queue) = self.queue_s {
             // A queue means that the path is full, whatever limit the kernel counts then.
@@ -154,7 +154,7 @@ impl Case {
         if self.roof == Roof::ForeignQueue {
             return Outlook::nothing("No: a lower rate did not shorten the queue, so others fill it.");
         }
-        if self.has_fit {
+        if self.fit_acts() {
             let sentence = "It is at work here. A queue that stands all the same is filled by others.";
             return Outlook::new(Effect::AtWork, Effect::Nothing, sentence);
         }
@@ -188,7 +188,7 @@ impl Case {
 
     /// Returns the outlook if the path is the limit and no queue stands.
     fn path_outlook(&self) -> Outlook {
-        if self.has_fit && (self.roof == Roof::Limits || self.direction == Direction::Receive) {
+        if self.fit_acts() && (self.roof == Roof::Limits || self.direction == Direction::Receive) {
             let sentence = "It is at work here: no queue stands. At the other end: no.";
             return Outlook::new(Effect::AtWork, Effect::Nothing, sentence);
         }
@@ -197,6 +197,10 @@ impl Case {
         }
         if self.lost().is_none() {
             return Outlook::nothing("No, at neither end: the path is the limit, and no queue stands.");
+        }
+        if self.fit_acts() {
+            let sentence = "It is at work here. Losses all the same may come from the link or from others.";
+            return Outlook::new(Effect::AtWork, Effect::Nothing, sentence);
         }
         let here = if self.paces_itself { Effect::Nothing } else { Effect::Drops };
         let sides = if self.paces_itself { "At the other end" } else { "At this end or at the other" };
@@ -259,6 +263,8 @@ mod tests {
             (Case { paces_itself: true, ..queue }, (Nothing, Queue), "paces by itself"),
             (Case { roof: Roof::ForeignQueue, ..queue }, (Nothing, Nothing), "others fill it"),
             (Case { has_fit: true, ..queue }, (AtWork, Nothing), "filled by others"),
+            (Case { has_fit: true, paces_itself: true, ..queue }, (Nothing, Queue), "paces by itself"),
+            (Case { has_fit: true, retransmits: 20, ..path() }, (AtWork, Nothing), "from the link or"),
             (Case { queue_s: Some(0.047), ..buffer }, (Queue, Queue), "47 ms of delay"),
             (Case { queue_s: Some(0.047), ..receives }, (Queue, Queue), "CUBIC or Reno"),
             (Case { queue_s: Some(0.047), ..arrives }, (Queue, Queue), "At this end"),

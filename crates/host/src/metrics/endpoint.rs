@@ -2,6 +2,9 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
+
+use bufwise_units::{Micros, ParseError};
 
 /// The path at which receivers take metrics (OpenTelemetry Protocol Specification, *OTLP/HTTP Request*).
 const PATH: &str = "/v1/metrics";
@@ -61,6 +64,37 @@ impl FromStr for Endpoint {
     }
 }
 
+/// Time between two requests to a receiver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Interval(Micros);
+
+impl Interval {
+    const LEAST: Micros = Micros::from_secs(1);
+    const MOST: Micros = Micros::from_secs(3_600);
+}
+
+impl Default for Interval {
+    fn default() -> Self {
+        Self(Micros::from_secs(15))
+    }
+}
+
+impl From<Interval> for Duration {
+    fn from(Interval(time): Interval) -> Self {
+        Self::from_micros(time.0)
+    }
+}
+
+impl FromStr for Interval {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let time: Micros = text.parse().map_err(|error: ParseError| error.to_string())?;
+        let is_sane = (Self::LEAST..=Self::MOST).contains(&time);
+        is_sane.then_some(Self(time)).ok_or_else(|| "metrics are sent every 1s to 3600s".to_owned())
+    }
+}
+
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "http://{}{}", self.authority, self.path)
@@ -79,6 +113,20 @@ mod tests {
             ("http://collector:80/x/v1/metrics", "http://collector:80/x/v1/metrics"),
         ] {
             assert_eq!(text.parse::<Endpoint>().unwrap().to_string(), url);
+        }
+    }
+
+    #[test]
+    fn an_interval_is_a_second_to_an_hour() {
+        for (text, seconds) in [("1s", 1), ("15s", 15), ("3600s", 3_600)] {
+            assert_eq!(text.parse::<Interval>().map(Duration::from), Ok(Duration::from_secs(seconds)));
+        }
+        assert_eq!("15s".parse(), Ok(Interval::default()));
+        for (text, words) in
+            [("999ms", "1s to 3600s"), ("3601s", "1s to 3600s"), ("60", "`ms` or `s`"), ("", "1.5s")]
+        {
+            let error = text.parse::<Interval>().unwrap_err();
+            assert!(error.contains(words), "{text}: {error}");
         }
     }
 

@@ -1,12 +1,12 @@
 //! Chooses, from the shares, how much a writer fills at once.
 //!
-//! Problem: a writer fills the buffer that it has begun, whatever its limit (`tcp_sendmsg()`); its device sets the
-//! size of that buffer (`gso_max_size`). A share smaller than a few of these buffers cannot be kept; but small ones
-//! cost processor time.
-//! Rule: the largest power of two within a sixth of an equal share of the budget, at least 4 KiB; from 64 KiB on, as
-//! much as the device takes. [`NEWCOMERS`] are counted as well, because they start before a sample finds them. The
-//! size is lowered as soon as the shares require it, and raised only to the least that they have allowed for
-//! [`PATIENCE`].
+//! Problem: a writer fills the buffer that it has begun, whatever its limit is (`tcp_sendmsg()`). The device sets the size
+//! of that buffer (`gso_max_size`). A share of less than a few such buffers cannot be kept; but small buffers cost
+//! processor time.
+//! Rule: the size is the largest power of two within a sixth of an equal share of the budget, at least 4 KiB; from 64 KiB
+//! on, it is as much as the device takes. [`NEWCOMERS`] count as connections as well, because they start before a sample
+//! finds them. The size is lowered as soon as the shares require it. It is raised only to the least size that the shares
+//! have allowed during [`PATIENCE`].
 
 use bufwise_units::{Bytes, Micros};
 
@@ -14,14 +14,15 @@ use bufwise_units::{Bytes, Micros};
 pub(super) const LEAST: u64 = 4 << 10;
 /// The kernel's own bound (`GSO_LEGACY_MAX_SIZE`), bytes; from here on no bound is set.
 pub(super) const NEEDLESS: u64 = 64 << 10;
-/// A share of at least this many buffers can be kept, whatever a writer fills at once (`bw_limit_of_share()`).
+/// A share can be kept if it has at least this many of the buffers that a writer fills at once (`bw_limit_of_share()`).
 pub(super) const KEPT_ABOVE: u64 = 3;
-/// Buffers in a share: three, as above, and three for the writer's half-full buffer and for changes between two
-/// samples. Measured with shares of 34 KB (500 connections): with 2 the budget was exceeded by 7%, with 4 it was not.
+/// Buffers in a share: [`KEPT_ABOVE`], and three more for the writer's half-full buffer and for changes between two
+/// samples. Measured with shares of 34 KB (500 connections): with 2 buffers in a share the budget was exceeded by 7%,
+/// with 4 it was not.
 const PARTS: u64 = 6;
 /// Most connections that are expected to start between two samples.
 const NEWCOMERS: u64 = 16;
-/// Time for which the shares must have allowed more, before the size is raised.
+/// Time for which the shares must have allowed a larger size before the size is raised.
 const PATIENCE: Micros = Micros(2_000_000);
 
 /// Returns the largest allowed size within `part`, in bytes; [`u64::MAX`]: whatever the devices take.
@@ -40,8 +41,8 @@ pub(super) struct AtOnce {
 }
 
 impl AtOnce {
-    /// Starts with the size `first`, in bytes: what the devices take, or the size that another plan has left.
-    /// `budget` is the part that is shared out.
+    /// Starts with the size `first`, in bytes: the size that the devices take, or that an earlier plan has set. `budget` is
+    /// the part of the budget that is shared out.
     pub(super) fn new(budget: Bytes, first: u64) -> Self {
         Self { budget, size: first, allowed: u64::MAX, since: None }
     }

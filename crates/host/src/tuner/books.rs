@@ -1,14 +1,15 @@
 //! The books of one engine's connections: what each may hold until the next sample. Pure; time is passed in.
 //!
-//! A *round* computes the shares. There is one per interval, and an early one in these cases:
-//! - The number of connections changes: a newcomer must not wait for the next round.
+//! A *round* computes the shares. There is one per interval, and a sample has an early one in these cases:
+//! - The number of connections has changed: a newcomer must not wait for the next round.
 //! - The queues hold more than the budget.
-//! - Under SABT a connection may soon need more than its limit: it is at rest, or a small demand beside large ones.
-//! - The memory suffices: then each sample has a round. Shares then bound only how fast a connection grows, and slow
-//!   start is faster than a few rounds a second.
+//! - Under SABT a connection may soon need more than its limit, because it is at rest or has a small demand beside large
+//!   ones.
+//! - The memory suffices for all demands. Shares then bound only how fast a connection grows, and a few rounds a second
+//!   would be too slow for slow start.
 //!
 //! The papers' rules as published (`:published`) have no early rounds, but their pressure begins and ends with a sample.
-//! For all other rules pressure begins with a sample and ends with a round. The bound of the receive windows is renewed
+//! For all other rules pressure begins with a sample and ends with a round. The bound of the receive windows is computed
 //! at each sample.
 
 use std::time::Duration;
@@ -27,12 +28,12 @@ use super::windows::WindowBook;
 pub(crate) struct Books {
     shares: ShareBook,
     windows: WindowBook,
-    /// Present if bufwise chooses what writers fill at once.
+    /// Chooses how much writers fill at once; `None`: the devices or the user choose it.
     at_once: Option<AtOnce>,
     said: Shares,
     asked: AskedBoth,
     next_round: Micros,
-    /// Whether the last round has asked for another one at the next sample.
+    /// Whether the last round has requested another round at the next sample.
     soon: bool,
     /// Number of connections in the last sample.
     known: usize,
@@ -79,7 +80,7 @@ impl Books {
         self.asked
     }
 
-    /// Returns the last shares; before the first sample, the shares for connections that come until then.
+    /// Returns the last shares; before the first sample, the shares for the connections that begin until then.
     pub(crate) fn shares(&self) -> Shares {
         self.said
     }
@@ -95,7 +96,7 @@ impl Books {
     }
 
     /// Makes the next sample return the bound of the devices, and the next round all orders, even if they have not changed:
-    /// devices and engine may have others.
+    /// the devices and the engine may not have the last ones.
     pub(crate) fn tell_again(&mut self) {
         self.shares.tell_again();
         self.at_once.iter_mut().for_each(AtOnce::tell_again);
@@ -119,7 +120,7 @@ impl Books {
         } else if self.shares.keeps_its_times() {
             self.said.pressure = self.shares.is_pressed(held);
         }
-        // Queues that fill meanwhile cannot be emptied again, so this bound does not wait for the next round.
+        // Only the programs can empty a receive queue, so the bound of the windows does not wait for the next round.
         (self.said.window, self.asked.receive) = self.windows.round(flows, now);
         let forget: Vec<u64> = flows.iter().filter(|flow| flow.closed).map(|flow| flow.cookie).collect();
         forget.iter().for_each(|cookie| self.shares.forget(*cookie));

@@ -71,7 +71,7 @@ fn named(name: &str) -> Result<PolicyKind, String> {
     }
     match name.parse() {
         Ok(kind @ (PolicyKind::DrsFtp | PolicyKind::SobasPublished)) => {
-            Err(format!("policy `{kind}` works inside an FTP program: bufwise get, put"))
+            Err(format!("policy `{kind}` works inside an FTP program: bufwise get, put, serve"))
         }
         Ok(kind) => Ok(kind),
         Err(PolicyNameError::Unknown(name)) => {

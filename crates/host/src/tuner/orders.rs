@@ -1,11 +1,11 @@
 //! Selects the orders of a SABT round that must be written: those that have changed.
 //!
 //! Problem: an order is a write into a kernel map. In a large set of connections most orders change little per round.
-//! Rule: an order is written if its demand or its limit differs from the last written one by more than 1/64. Each
-//! order is also written once in 16 rounds in any case, because the map may have had no room for it, and all are written
-//! after some could not be. The papers' rules (`:published`) are written at any change.
-//! Properties kept: the last written limit is at most 64/63 of the limit that the round gave. While orders are written,
-//! their limits sum to no more than before or after: those that lower a limit come first.
+//! Rule: an order is written if its demand or its limit differs from the last written one by more than 1/64. Each order is
+//! also written once in 16 rounds, because the map may have had no room for it. All orders are written in the round after
+//! a write has failed. Under the papers' rules (`:published`) any change is written.
+//! Properties kept: the last written limit is at most 64/63 of the limit that the round gave. Orders that lower a limit are
+//! written first, so that at no time the limits sum to more than before or after the round.
 
 use std::collections::hash_map::Entry;
 
@@ -35,7 +35,7 @@ impl Orders {
         Self { is_exact, ..Self::default() }
     }
 
-    /// Makes the next round write all orders: the kernel may lack some of those that were to be written.
+    /// Makes the next round write all orders, because some of the last ones may be missing in the kernel.
     pub(super) fn tell_again(&mut self) {
         self.repeats_all = true;
     }

@@ -14,16 +14,17 @@ use crate::error::{Error, Result};
 
 /// Largest receive window that is ever offered, payload bytes.
 pub(super) const MAX_WINDOW: Bytes = Bytes(64 << 20);
-/// Largest payload of a send buffer, bytes: the kernel's `int` must hold its memory, with room to spare.
+/// Largest payload of a send buffer, bytes: its memory, twice as much, fits into the kernel's `int` with room to spare.
 const MAX_SEND: Bytes = Bytes(512 << 20);
-/// Highest value to which the host's own bounds are raised, bytes: programs that size their own buffers see them too.
+/// Highest value to which the host's own bounds are raised, bytes. It is limited because these bounds also apply to
+/// programs that size their own buffers.
 const MAX_CAP: Bytes = Bytes(64 << 20);
 /// The kernel's built-in `net.core.wmem_max` and `rmem_max`, bytes.
 const BUILT_IN_CAP: Bytes = Bytes(212_992);
-/// Number of writers for whose first buffers, with their windows, a user's memory must suffice.
+/// A memory that the user has set must suffice for the first buffers and initial windows of this many writers.
 pub(super) const WRITERS: u64 = 256;
-/// Memory (bytes) that a new connection may hold before the shares know of it, where records are made late: the kernel's
-/// first buffer of 87 KB, which grows in the round trips until the next sample.
+/// Memory (bytes) that a new connection may hold before the shares include it, where records are made late: the kernel's
+/// first buffer of 87 KB, with its growth in the round trips until the next sample.
 const UNKNOWN: u64 = 256 << 10;
 
 /// The policies and their bounds.
@@ -50,7 +51,7 @@ pub struct Plan {
     pub at_once: Option<u64>,
     /// Whether to decide without changing anything.
     pub observe_only: bool,
-    /// Whether to call the programs without deciding anything.
+    /// Whether the programs return at once when they are called, to measure the cost of an empty call.
     pub only_called: bool,
 }
 
@@ -76,9 +77,9 @@ pub struct Asked {
 }
 
 impl Plan {
-    /// Makes a plan. Each budget defaults to half of what the kernel gives TCP, but not more than an eighth of the memory
-    /// limit: the two together leave three quarters of it to the programs. The size of a small document defaults
-    /// to 8 KB under SABT, the only policy with such a rule (Matsuo, section 2.2.2), and to zero under the others.
+    /// Makes a plan. Each budget defaults to half of the memory that the kernel gives TCP, but at most an eighth of the
+    /// memory limit, so that both budgets leave three quarters of that limit to the programs. The size of a small document
+    /// defaults to 8 KB under SABT, the only policy with such a rule (Matsuo, section 2.2.2), and to zero under the others.
     ///
     /// # Errors
     /// [`Error::Memory`] if a default budget is needed and the host's memory cannot be read.
@@ -132,10 +133,9 @@ impl Plan {
         }
     }
 
-    /// Returns the engine's configuration where most connections may be short: records are made late, unless a rule
-    /// needs them early. SABT needs the first flight, and small documents have a rule of their own for it. A dry run and
-    /// the published rules cover every connection. With a small memory, a share must bind before a connection's second
-    /// flight.
+    /// Returns the engine's configuration for hosts on which most connections may be short. Records are made late, except
+    /// in these cases: SABT and the rule for small documents need the first flight; a dry run and the published rules cover
+    /// every connection; with a small memory, a share must limit a connection before its second flight.
     pub fn late_config(&self) -> Config {
         let config = self.engine_config();
         let is_early = !matches!(config.send, SendRule::Kernel | SendRule::Abt | SendRule::Fit)
@@ -174,7 +174,8 @@ impl Plan {
         of_receivers.chain(of_senders.into_iter().filter(|_| sends)).collect()
     }
 
-    /// Returns the one bound that no socket option can replace: windows beyond 8 MiB need a larger scale at the SYN.
+    /// Returns the maximum of `tcp_rmem`, the only bound that no socket option can replace: windows beyond 8 MiB need a
+    /// larger window scale, which the SYN fixes.
     pub fn window_scale(&self) -> Option<Wanted> {
         let asks = matches!(self.choice.receive_rule(), ReceiveRule::Drs | ReceiveRule::Sobas);
         asks.then_some(Wanted::Maximum(Setting::TcpRmem, self.max_window.0))
@@ -196,8 +197,8 @@ fn at_once(choice: Choice, asked: &Asked) -> Option<u64> {
     Some(super::at_once::within(Bytes(size)))
 }
 
-/// Returns the bound of the devices. It is set even if it is not below their present one, because the shares may
-/// require less later.
+/// Returns the bound of the devices. It is set even if the devices' own bound is as low, because the shares may require a
+/// lower one later.
 fn devices(chosen: Option<u64>, asked: &Asked) -> Option<Wanted> {
     match asked.at_once {
         AtOnce::Device => None,

@@ -4,26 +4,26 @@
 //! rule). The *budget* bounds what all send queues hold together.
 //! - ABT: max-min fair over the network targets (Semke 1998, appendix A), twice a second.
 //! - SABT: in proportion to the demands of the throughput equation (Matsuo, section 2.2), every second. The equation
-//!   gives the mean window; the memory that is left goes to its swings, up to four times the demand: random losses let the
-//!   window swing to twice its mean, and recovery needs twice the window (Semke 1998, section 2.2.1). If there is less than
-//!   64 KB for each busy connection, SABT shares as ABT does.
+//!   gives the mean window. The memory that is left over is room for the window to exceed its mean, up to four times the
+//!   demand: random losses let the window swing to twice its mean, and recovery needs twice the window (Semke 1998, section
+//!   2.2.1). If there is less than 64 KB for each busy connection, SABT shares as ABT does.
 //! - EQ: the same for all.
 //! - `abt:published`, `sabt:published`: the papers' rules alone, over the whole budget. All further rules below are
 //!   additions of bufwise.
 //!
-//! Between two rounds a window may double several times. So even while the budget suffices, no connection may outgrow the
-//! share that it would have if all grew alike; this share is an equal part at least. While the budget suffices, each
-//! sample has a round (`books.rs`). A connection that starts between two rounds finds a bound already. Beside few other
-//! connections this is the part that one more connection would have, and not the bound of the others.
+//! Between two rounds a window may double several times. So even while the budget suffices, each connection has a bound:
+//! the share that it would have if all grew alike, at least an equal part. While the budget suffices, each sample has a
+//! round (`books.rs`). A connection that starts between two rounds has a bound from the start (a *newcomer's bound*). Beside few
+//! other connections this is the part of one more connection, else the bound of the others.
 //!
 //! A connection whose application has closed it keeps its queue until the peer has acknowledged it. What such queues hold
 //! is taken from the memory that the others share.
 //!
-//! Properties kept: the limits of the connections that take part under SABT sum to at most 9/10 of the budget at any time,
-//! and each is at least the smaller of the demand and an equal part. Where SABT shares as ABT does, the sum is within that
-//! for fourfold growth. Neither holds with less than [`FLOOR`] for each connection.
-//! Beside few others, the connections that wait or rest with a newcomer's bound, and one that opens meanwhile, hold at most
-//! another tenth of the budget if all begin at once, unless that is less than [`LEAST`] for each.
+//! Properties kept: under SABT the limits of the connections that take part sum to at most 9/10 of the budget at any time,
+//! and each limit is at least the smaller of the demand and an equal part. Where SABT shares as ABT does, demands that grow
+//! fourfold stay within 9/10 of the budget. Neither holds with less than [`FLOOR`] for each connection.
+//! Beside few others, connections that have not begun or are at rest have a newcomer's bound. If all of them, and one that
+//! opens meanwhile, begin at once, they hold at most another tenth of the budget, unless that is less than [`LEAST`] for each.
 //!
 //! If a share limits a sender, the kernel's side paces it, so that the share is kept (`bpf/socket.h`). A writer may
 //! always fill one buffer (`tcp_sendmsg()`), whose size follows the shares (`at_once.rs`): a budget with less than
@@ -58,32 +58,32 @@ const MODEST: Bytes = Bytes(8_192);
 const SWING: (u64, u64) = (4, 1);
 /// Number of connections expected to start before a sample finds them.
 const AT_ONCE: u64 = 4;
-/// A newcomer beside busy connections finds at most an eighth of the memory that is shared out. The others may hold all of
-/// that memory until the next round, and the budget is only a quarter larger.
+/// Beside busy connections a newcomer's bound is at most an eighth of the memory that is shared out. The others may hold
+/// all of that memory until the next round, and the budget is only a quarter larger.
 const BESIDE_BUSY: u64 = 8;
-/// With at most this many connections, idle ones included, a newcomer finds the part of one more connection instead of the
-/// bound of the others: on a path with a short round trip it fills its bound before a sample sees it. With more
-/// connections, samples may be too rare to raise such a small bound in time.
+/// With at most this many connections, idle ones included, a newcomer's bound is the part of one more connection instead of
+/// the bound of the others: on a path with a short round trip a newcomer fills its bound before a sample sees it. With
+/// more connections, samples may be too rare to raise such a small bound in time.
 const FEW: usize = 256;
-/// A connection with an empty queue that was silent for this long is *at rest*: it takes no part in the shares until it
-/// sends again, at first within a newcomer's bound. Otherwise the idle connections of a web server would leave no memory
-/// to the busy ones.
+/// A connection with an empty queue that has moved no data for this time is *at rest*: it takes no part in the shares until
+/// it sends again, and then begins with a newcomer's bound. Otherwise the idle connections of a web server would leave no
+/// memory to the busy ones.
 const LATELY: Micros = Micros(5_000_000);
 /// A connection that has sent nothing yet demands [`NEWCOMER`] bytes for this time: a program may open several connections
 /// some round trips before the first of them sends.
 const ABOUT_TO_BEGIN: Micros = Micros(1_000_000);
-/// Connections that may be remembered beyond twice those of a sample.
+/// The books may remember twice as many connections as a sample has, and this many more.
 const SPARE: usize = 64;
 /// Part of the budget that is shared out; the rest covers changes between two samples.
 const SHARED: (u64, u64) = (4, 5);
-/// Part of the budget that is shared out at least, however much closing connections hold: they starve no other.
+/// At least this part of the budget is shared out, so that closing connections starve no others, whatever they hold.
 const LEFT: (u64, u64) = (1, 16);
-/// SABT: part of the budget into which connections whose demands are met may grow where demand exceeds the memory. It
-/// fits into the budget beside what is shared out, a 64th for limits that were not written again (`orders.rs`), and an
-/// eighth of what is shared out for newcomers: (4/5 + 1/12) * 64/63 + 1/10 < 1.
+/// SABT: part of the budget into which connections whose demands are met may grow where the demands exceed the memory.
+/// The sum stays below the budget: (4/5 + 1/12) * 64/63 + 1/10 < 1. The terms are the part shared out, this part, the
+/// error of limits that were not written again (`orders.rs`), and the newcomers' eighth of the part shared out.
 const GROWING: (u64, u64) = (1, 12);
-/// The least bound of a newcomer because of others that may begin, too: an initial window, and the smallest buffer that a
-/// writer fills at once.
+/// Other connections that may begin at the same time do not reduce a newcomer's bound below this: an initial window, and
+/// the smallest buffer that a writer fills at once.
 const LEAST: Bytes = Bytes(INITIAL_WINDOW.0 + at_once::LEAST);
 
 /// The result of a round.
@@ -94,8 +94,8 @@ pub(super) struct Round {
     pub(super) orders: Vec<(u64, Order)>,
     /// Sum of the connections' demands.
     pub(super) asked: Asked,
-    /// Whether the next sample is to have a round, because a connection may soon need more than its limit: it is at rest, or
-    /// its demand is small, and its limit less than an equal part.
+    /// Whether the next sample needs a round, because a connection may soon need more than its limit: it is at rest, or its
+    /// demand is small and its limit is less than an equal part.
     pub(super) soon: bool,
 }
 
@@ -135,7 +135,7 @@ impl ShareBook {
         }
     }
 
-    /// Takes in a sample of the connections, more often than there are rounds: SABT's model counts losses over time.
+    /// Takes in a sample of the connections. Samples are more frequent than rounds: SABT's model counts losses over time.
     pub(super) fn observe(&mut self, flows: &[FlowState], now: Micros) {
         let config = match self.policy {
             PolicyKind::Sabt => model(),
@@ -264,8 +264,9 @@ impl ShareBook {
         all.iter().filter(is_closing).map(|flow| flow.sample.send_queued).sum()
     }
 
-    /// Counts the connections without a demand that find a newcomer's bound when they begin: those that wait, and those at
-    /// rest. Zero beside more than [`FEW`]: the bound would last too long.
+    /// Counts the connections without a demand that will begin with a newcomer's bound: those that have not begun for a
+    /// second or more, and those at rest. Returns zero for more than [`FEW`] connections: there the bound would last too
+    /// long.
     fn may_begin(all: &[FlowState], now: Micros) -> u64 {
         if all.len() > FEW {
             return 0;
@@ -275,8 +276,8 @@ impl ShareBook {
         all.iter().filter(counts).count() as u64
     }
 
-    /// Returns the sum of these demands and of what closing connections hold, and the memory shared; all zero if the policy
-    /// has no shares.
+    /// Returns the sum of the demands and of the memory that closing connections hold, and the memory shared out; all zero
+    /// if the policy has no shares.
     fn asked(&self, demands: &[Bytes], closing: Bytes) -> Asked {
         if !self.has_shares() {
             return Asked::default();
@@ -299,9 +300,9 @@ impl ShareBook {
         )
     }
 
-    /// SABT: each connection has its own bound; newcomers, and connections that have not outgrown a small document,
-    /// have the part of one more among all senders, and so have connections at rest. Where memory is tight, all senders
-    /// have the same bound. Returns shares and orders, and whether the next sample is to have a round.
+    /// Computes a round of SABT. Each connection has its own bound. Newcomers, connections that have not outgrown a small
+    /// document, and connections at rest have the part of one more sender. Where memory is tight, all senders have the
+    /// same bound. Returns shares and orders, and whether the next sample needs a round.
     fn proportional_round(
         &self,
         all: &[FlowState],
@@ -323,7 +324,7 @@ impl ShareBook {
             (of_each.map(|((flow, claim), limit)| (flow.cookie, claim.order(limit))).collect(), soon)
         };
         let level = part_of_one_more(&senders, Self::may_begin(all, now), shared);
-        // With its last order a connection at rest would begin with memory that others have by now.
+        // With its last order, a connection at rest would begin with memory that other connections now have.
         let was_ordered =
             |flow: &&FlowState| is_ours(flow) && rests(flow, now) && self.orders.has(flow.cookie);
         let at_rest = all.iter().filter(was_ordered);
@@ -332,8 +333,8 @@ impl ShareBook {
         (Shares { level: Some(level), ..Shares::default() }, orders, soon)
     }
 
-    /// SABT as published: whole packets, and the mean window without room for its swings. A newcomer has an equal
-    /// part until the next round.
+    /// Computes a round of SABT as published: in whole packets, and of the mean window without room for its swings. A
+    /// newcomer has an equal part until the next round.
     fn round_in_packets(&self, flows: &[&FlowState], claims: &[Claim]) -> (Shares, Vec<(u64, Order)>) {
         let mut demands: Vec<Bytes> = claims.iter().map(|claim| claim.demand).collect();
         let share = share::proportional_in_place(&mut demands, self.budget);
@@ -360,14 +361,14 @@ impl ShareBook {
 }
 
 impl Claim {
-    /// Returns the order. Until the first loss the kernel's side goes by cwnd, once per round trip, faster than
-    /// orders could be. After it, the demand includes room for swings, as far as there is memory.
+    /// Returns the order. Until the first loss its demand is zero: the kernel's side then follows cwnd once per round trip,
+    /// faster than orders could. After the first loss the demand includes room for swings, as far as there is memory.
     fn order(self, limit: Bytes) -> Order {
         Order { demand: self.modelled.scaled(SWING.0, SWING.1), limit: Some(limit.max(FLOOR)) }
     }
 }
 
-/// Returns the order for a connection that has the same bound as others, and goes by its window.
+/// Returns the order for a connection that has the same bound as others, and follows its own congestion window.
 fn all_alike(limit: Bytes) -> Order {
     Order { demand: Bytes::ZERO, limit: Some(limit) }
 }
@@ -415,15 +416,15 @@ fn model() -> sabt::Config {
     sabt::Config { losses: sabt::LossCount::Events, ..sabt::Config::default() }
 }
 
-/// Returns whether there is less memory for each busy connection than a newcomer needs. Windows are then a few
-/// segments, which swing by more than their mean within a round, and a writer fills one buffer however small its part
-/// is, so proportional parts cannot be kept.
+/// Returns whether there is less memory for each busy connection than a newcomer needs. Proportional parts cannot be kept
+/// then: windows have a few segments and swing by more than their mean within a round, and a writer fills one buffer,
+/// however small its part is.
 fn is_tight(flows: &[&FlowState], budget: Bytes) -> bool {
     budget.scaled(1, busy(flows).max(1) as u64) < NEWCOMER
 }
 
-/// Returns the bound of one more connection beside `others`, of the memory `shared`. `waiting` connections without a demand
-/// have the same bound, and may begin at once with it.
+/// Returns the bound of one more connection beside `others`, of the memory `shared`. `waiting` further connections without
+/// a demand have the same bound, and may all begin at the same time.
 fn part_of_one_more(others: &[&FlowState], waiting: u64, shared: Bytes) -> Bytes {
     let least = if busy(others) == 0 && waiting == 0 { AT_ONCE } else { BESIDE_BUSY };
     let part = shared.scaled(1, least.max(others.len() as u64 + 1));
@@ -436,25 +437,25 @@ fn busy(flows: &[&FlowState]) -> usize {
     flows.iter().filter(|flow| flow.sample.send_queued > Bytes::ZERO).count()
 }
 
-/// Returns one bound for all connections, computed as for ABT; the programs in the kernel then follow the windows, too. By
-/// SABT's demand, which is a mean window of a few segments, a connection would leave memory to others that it needs again
-/// a moment later. Connections that have not outgrown a small document count as well: they hold an initial window.
+/// Returns one bound for all connections, computed as for ABT; the programs in the kernel then follow the windows, too.
+/// SABT's demand would be a mean window of a few segments, and the connection would need the memory that it left to others
+/// again a moment later. Connections that have not outgrown a small document count as well: they hold an initial window.
 fn level_for_all(flows: &[&FlowState], budget: Bytes, now: Micros) -> Bytes {
     let demands: Vec<Bytes> = flows.iter().map(|flow| by_window(flow, now).times(OVERHEAD)).collect();
     level_of(&with_room_to_grow(flows, &demands, now), budget)
 }
 
-/// Returns the bound for each of these senders: an equal part at least, to which all may grow at once.
+/// Returns the bound for each of these senders: at least an equal part, to which all of them may grow at the same time.
 fn level_of(demands: &[Bytes], budget: Bytes) -> Bytes {
     let level = Shares::from(max_min_with_newcomers(demands, budget)).level.unwrap_or(budget);
     if demands.is_empty() { level } else { level.max(budget.scaled(1, demands.len() as u64)) }
 }
 
-/// Returns proportional limits: to each connection its part of `shared`, and to those whose demand is met room to grow
-/// as well. That room is what the demands leave, and at least `growing`. It goes first to growth by [`GROWTH`], in
-/// proportion to that, and what is left in equal parts. The limits sum to at most `shared + growing`, unless `shared`
-/// is less than [`FLOOR`] for each. Also returns whether a connection has less than its proportional bound, to which it
-/// may grow by and by.
+/// Returns proportional limits. Each connection gets its part of `shared`, and those whose demand is met also get room to
+/// grow. All room together is what the demands leave of `shared`, but at least `growing`. It is divided in proportion to
+/// what each needs to grow by [`GROWTH`]; a remainder is divided equally. The limits sum to at most `shared + growing`,
+/// unless `shared` is less than [`FLOOR`] for each. Also returns whether a limit is less than the connection's
+/// proportional bound, so that further rounds have to raise it.
 fn proportional_with_growth(demands: &[Bytes], shared: Bytes, growing: Bytes) -> (Vec<Bytes>, bool) {
     // Each is granted the floor.
     let demands: Vec<Bytes> = demands.iter().map(|demand| (*demand).max(FLOOR)).collect();
@@ -477,8 +478,8 @@ fn proportional_with_growth(demands: &[Bytes], shared: Bytes, growing: Bytes) ->
     (limits, soon)
 }
 
-/// Returns the max-min share. While all demands are met, the level cuts no demand, but growth cannot exceed the
-/// budget.
+/// Returns the max-min share. If the budget suffices for all demands, the level reduces none of them, but keeps their
+/// growth within the budget.
 fn max_min_with_growth(demands: &[Bytes], budget: Bytes) -> Share {
     let present = share::max_min(demands, budget);
     let Share::Unlimited = present else { return present };
@@ -489,8 +490,9 @@ fn max_min_with_growth(demands: &[Bytes], budget: Bytes) -> Share {
     }
 }
 
-/// Returns what each connection may demand until the next round: after a loss a busy connection demands little for a
-/// moment, and grows again. A connection with an empty queue leaves its part to the others, unless it is about to begin.
+/// Returns the demand that each connection may reach until the next round. A busy connection, whose demand may be small
+/// just after a loss, grows again. A connection with an empty queue leaves its part to the others, unless it is about to
+/// begin.
 fn with_room_to_grow(flows: &[&FlowState], demands: &[Bytes], now: Micros) -> Vec<Bytes> {
     let grown = |(flow, demand): (&&FlowState, &Bytes)| match flow.sample.send_queued {
         Bytes::ZERO if is_about_to_begin(flow, now) => (*demand).max(NEWCOMER),
@@ -500,14 +502,14 @@ fn with_room_to_grow(flows: &[&FlowState], demands: &[Bytes], now: Micros) -> Ve
     flows.iter().zip(demands).map(grown).collect()
 }
 
-/// Returns the demand of a connection by its congestion window, payload bytes: ABT's.
+/// Returns ABT's demand of a connection, from its congestion window, in payload bytes.
 fn by_window(flow: &FlowState, now: Micros) -> Bytes {
     flow.net_target.min(used(flow, now))
 }
 
-/// Returns the payload that a connection can use until the next round, estimated from the data delivered in a round
-/// trip. A sender that its buffer limits keeps a congestion window that it no longer fills; by the window alone it
-/// would claim memory for ever.
+/// Returns the payload that a connection can use until the next round, estimated from the data delivered in a round trip.
+/// The congestion window alone is not enough: a sender that is limited by its buffer keeps a window that it no longer
+/// fills, and would claim memory for ever.
 fn used(flow: &FlowState, now: Micros) -> Bytes {
     let (rate, rtt) = (flow.sample.delivery_rate, flow.sample.srtt);
     if rate == Rate::ZERO || rtt == Micros::ZERO {

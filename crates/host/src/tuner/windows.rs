@@ -7,18 +7,18 @@
 //! Terms: a connection's *demand* is the memory that its window may fill: twice the most data that a round trip
 //! brought (Fisk 2000, section 6.5); the kernel takes two bytes of memory for one of payload. A reader has *stalled*
 //! if more is unread than a round trip brought, or than an equal part of the budget.
-//! A connection is *at rest* if nothing is unread and it was silent for some seconds: it has no demand until it moves data
-//! again, or the idle connections of a server would leave no window to the busy.
-//! Rule: stalled readers keep what they hold and have on offer, because neither can be taken back. The others share
-//! what is left, max-min over the demands, as under ABT for sending (Semke 1998, appendix A): small demands are met,
-//! the largest share the rest equally. While all demands are met, the level still bounds growth until the next
-//! sample. There is always a level, unless it is beyond what the rules offer.
+//! A connection is *at rest* if nothing is unread and it has moved no data for some seconds. It has no demand until it moves
+//! data again; otherwise the idle connections of a server would leave no window to the busy ones.
+//! Rule: stalled readers keep the memory that they hold and have offered, because neither can be taken back. The others
+//! share the rest, max-min over the demands, as under ABT for sending (Semke 1998, appendix A): small demands are met, the
+//! largest share what remains equally. While all demands are met, the level still bounds growth until the next sample.
+//! There is no level only if it would exceed the largest window that any rule offers.
 //! Properties kept: the memory of stalled readers, and the others' demands as far as the level allows them, sum to at
 //! most the budget, unless the level is at its floor of two segments. A connection without a demand yet may be offered a
-//! quarter of what is left. The level is never below an equal part of a sixteenth of the budget, so stalled readers
-//! starve no other.
-//! Not bounded: the memory that readers with small demands, or at rest, take in until the next sample, if many of them
-//! stop at once.
+//! quarter of the rest. The level is never below an equal part of a sixteenth of the budget, so stalled readers starve no
+//! other connection.
+//! Not kept: if many readers with small demands, or at rest, stop reading at once, they may exceed the budget until the
+//! next sample.
 
 use bufwise_bpf::FlowState;
 use bufwise_policy::PolicyKind;
@@ -32,8 +32,8 @@ use super::shares::{OVERHEAD, is_silent, max_min_with_newcomers};
 const DOUBLING: u64 = 2;
 /// The least window, payload bytes: two segments of Ethernet's size, as DRS's own floor.
 const FLOOR: Bytes = Bytes(2 * 1_460);
-/// Part of the budget that is shared out; the rest covers windows that were offered before and cannot be taken back,
-/// and the least bounds.
+/// Part of the budget that is shared out. The rest is for windows that were offered before and cannot be taken back, and
+/// for the least level.
 const SHARED: (u64, u64) = (15, 16);
 
 /// The rule for one budget.
@@ -104,7 +104,7 @@ fn stands(flow: &FlowState, equal: Bytes) -> bool {
     flow.sample.receive_queued > flow.drs_largest.times(OVERHEAD).min(equal)
 }
 
-/// Returns the memory that the connection holds, and that its peer may already fill, up to the buffer's limit.
+/// Returns the memory that the connection holds, with the offered window that its peer may fill, up to the buffer's limit.
 fn taken(flow: &FlowState) -> Bytes {
     let (held, offered) = (flow.sample.receive_queued, flow.sample.rcv_wnd.times(OVERHEAD));
     (held + offered).min(flow.sample.rcvbuf.max(held))
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn a_slow_reader_is_offered_no_more_than_its_part_of_the_budget() {
-        // Its demand is next to nothing, but its peer may fill the whole offered window at once.
+        // Its demand is almost zero, but its peer may fill the whole offered window at once.
         let budget = Bytes(64 << 20);
         let book = WindowBook::new(PolicyKind::Sobas, budget);
         let memory = |flows: &[FlowState]| book.level(flows, NOW).unwrap().times(OVERHEAD);

@@ -113,14 +113,18 @@ impl Summary {
         sums
     }
 
-    /// Adds a connection.
+    /// Adds a connection, of which a daemon may have sent any figures.
     pub fn add(&mut self, one: &ConnectionView) {
         self.connections += 1;
-        self.send_queued_bytes += one.send_queued_bytes;
-        self.receive_queued_bytes += one.receive_queued_bytes;
-        self.send_allowed_bytes += one.send_buffer_bytes;
-        self.receive_allowed_bytes += one.receive_buffer_bytes;
-        self.waste_bytes += one.waste_bytes;
+        for (sum, bytes) in [
+            (&mut self.send_queued_bytes, one.send_queued_bytes),
+            (&mut self.receive_queued_bytes, one.receive_queued_bytes),
+            (&mut self.send_allowed_bytes, one.send_buffer_bytes),
+            (&mut self.receive_allowed_bytes, one.receive_buffer_bytes),
+            (&mut self.waste_bytes, one.waste_bytes),
+        ] {
+            *sum = sum.saturating_add(bytes);
+        }
     }
 }
 
@@ -167,6 +171,13 @@ mod tests {
         let list = known.add_to(of(vec![later.clone(), unseen.clone()]));
         assert_eq!(list.connections, [own.clone(), sized(&unseen)], "what becomes visible is there once");
         assert_eq!(known.add_to(of(vec![later])).connections, [own], "and goes when it ends");
+    }
+
+    #[test]
+    fn figures_without_sense_are_summed_all_the_same() {
+        let one = ConnectionView { waste_bytes: u64::MAX, send_buffer_bytes: u64::MAX, ..connection_view() };
+        let all = Summary::of([&one, &one]);
+        assert_eq!((all.waste_bytes, all.send_allowed_bytes, all.connections), (u64::MAX, u64::MAX, 2));
     }
 
     #[test]

@@ -1,14 +1,14 @@
 //! Plan of the demo: its paths, its methods, and the programs of each.
 
-use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use bufwise_link::QueueSize;
-use bufwise_socket::options;
 use bufwise_units::{BitRate, Nanos};
 
 use crate::commands::{ClientOutput, Programs};
+use crate::congestion;
 use crate::experiments::quoted;
 use crate::spec::{DEFAULT_MTU, PathSpec};
 use crate::testbed::goodput_ceiling;
@@ -21,10 +21,10 @@ const TIME: Duration = Duration::from_secs(15);
 const QUICK_TIME: Duration = Duration::from_secs(6);
 /// Extra time that the programs have, to start, and to empty a queue at the end.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Command that runs what follows without any privilege, as another user. The other user may not be able to reach the
-/// program by its path, hence the descriptor.
-const AS_NOBODY: &str =
-    "setpriv --reuid=65534 --regid=65534 --clear-groups --inh-caps=-all -- /proc/self/fd/9";
+/// Command that runs what follows without any privilege, as another user.
+const AS_NOBODY: &str = "setpriv --reuid=65534 --regid=65534 --clear-groups --inh-caps=-all --";
+/// This program, by a descriptor: the other user may not be able to reach it by its path.
+const BY_DESCRIPTOR: &str = "/proc/self/fd/9";
 
 /// The sender and the receiver of a row of the table.
 #[derive(Clone, Copy, Debug)]
@@ -65,10 +65,9 @@ pub(super) const NO_ROOT: Method = Method {
 };
 
 impl Method {
-    /// Whether this kernel has the congestion control. Asking as root loads its module.
+    /// Whether this kernel has the congestion control, and this machine can run programs as an ordinary user if that is needed.
     fn is_possible(&self) -> bool {
-        let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
-        socket.is_ok_and(|socket| options::set_congestion_control(&socket, self.congestion_control).is_ok())
+        congestion::loads(self.congestion_control) && (!self.as_nobody || runs_as_nobody())
     }
 
     /// Returns the commands: the receiver on host B and the sender on host A. `bufwise` is this program's file; the
@@ -80,7 +79,7 @@ impl Method {
             options.map(|options| format!("{program} run {options} -- ")).unwrap_or_default()
         };
         let (open, sender) = if self.as_nobody {
-            (format!("exec 9<{bufwise}; "), around(AS_NOBODY, self.sender))
+            (format!("exec 9<{bufwise}; "), around(&format!("{AS_NOBODY} {BY_DESCRIPTOR}"), self.sender))
         } else {
             (String::new(), around(&bufwise, self.sender))
         };
@@ -97,6 +96,13 @@ impl Method {
             output: ClientOutput::Kept,
         }
     }
+}
+
+/// Whether setpriv(1) can run a program without any privilege; minimal systems lack it, or these options of it.
+fn runs_as_nobody() -> bool {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &format!("{AS_NOBODY} true")]).stdout(Stdio::null()).stderr(Stdio::null());
+    shell.status().is_ok_and(|status| status.success())
 }
 
 /// One of the two paths.
@@ -144,7 +150,7 @@ impl Plan {
         Self { paths: paths(), rounds, time: QUICK_TIME }
     }
 
-    /// Returns the rounds without the methods that this kernel lacks.
+    /// Returns the rounds without the methods that this machine cannot run.
     pub(super) fn possible(&self) -> Vec<Vec<Method>> {
         let possible = |round: &Vec<Method>| -> Vec<Method> {
             round.iter().copied().filter(Method::is_possible).collect()

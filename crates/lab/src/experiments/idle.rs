@@ -48,7 +48,7 @@ pub(super) fn added_rtt(
 }
 
 /// Returns the index of a connection's path, which the address of its host B has: 198.18.n.2 or fd00:b:0:n::2.
-fn path_of(sample: &ConnectionSample) -> usize {
+pub(super) fn path_of(sample: &ConnectionSample) -> usize {
     let of_b = if sample.host == "a" { sample.peer } else { sample.local };
     match of_b.ip().to_canonical() {
         IpAddr::V4(address) => address.octets()[2].into(),
@@ -57,7 +57,7 @@ fn path_of(sample: &ConnectionSample) -> usize {
 }
 
 /// Returns the rate of the path's slowest link at `t`; `None`: none has a rate.
-fn rate(path: &PathSpec, data: f64, t: f64) -> Option<BitRate> {
+pub(super) fn rate(path: &PathSpec, data: f64, t: f64) -> Option<BitRate> {
     let of_link = |link: &PathSpec| {
         latest(link.trace.as_ref(), of_traces(link, data, t), |step| step.rate).or(link.rate)
     };
@@ -65,7 +65,7 @@ fn rate(path: &PathSpec, data: f64, t: f64) -> Option<BitRate> {
 }
 
 /// Returns the round trip of the idle path over all its links at `t`, s.
-fn round_trip(path: &PathSpec, data: f64, t: f64) -> f64 {
+pub(super) fn round_trip(path: &PathSpec, data: f64, t: f64) -> f64 {
     let one_way = |link: &PathSpec, trace: Option<&Trace>| {
         let delay = latest(trace, of_traces(link, data, t), |step| step.delay);
         delay.map_or(link.rtt.0 as f64 / 2.0, |delay| delay.0 as f64)

@@ -18,6 +18,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use super::catalogue;
 use super::machine::available;
 use super::model::{Experiment, Quantity};
 use super::over_time::OverTime;
@@ -35,6 +36,9 @@ pub struct KeptError {
     path: PathBuf,
     source: io::Error,
 }
+
+/// Extension of a file while it is written.
+const UNFINISHED: &str = "unfinished";
 
 /// The finished runs of one experiment, in one form.
 #[derive(Debug)]
@@ -131,10 +135,11 @@ impl Kept {
         Ok(case.methods.iter().any(|method| !method.runs.is_empty()).then_some(kernel))
     }
 
-    /// Removes the runs of `cases`.
+    /// Removes the runs of `cases`, and files that a killed call has not finished.
     pub(super) fn forget(&self, cases: &[CaseResult]) -> Result<(), KeptError> {
         let absent = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
-        for path in cases.iter().map(|case| self.file(case)) {
+        let files = cases.iter().map(|case| self.file(case));
+        for path in files.flat_map(|path| [path.with_extension(UNFINISHED), path]) {
             if let Err(source) = fs::remove_file(&path)
                 && !absent(&source)
             {
@@ -166,7 +171,7 @@ impl Kept {
         };
         let text = serde_json::to_vec_pretty(&file).map_err(|error| failed(error.into()))?;
         // Renaming replaces the file as a whole: the process may be killed at any moment.
-        let unfinished = path.with_extension("unfinished");
+        let unfinished = path.with_extension(UNFINISHED);
         let written = fs::write(&unfinished, text).and_then(|()| fs::rename(&unfinished, &path));
         if written.is_err() {
             let _gone = fs::remove_file(&unfinished);
@@ -198,7 +203,8 @@ pub fn finished(
 ) -> Result<Option<ExperimentResult>, KeptError> {
     let Some(out) = options.out.as_ref().filter(|_| !experiment.survey) else { return Ok(None) };
     let found = read::<ExperimentResult>(&out.join(file_name(experiment.id, shard)))?;
-    let wanted = ExperimentResult::new(experiment, options.quick, options.repeat, Some(&available()));
+    let wanted =
+        ExperimentResult::new(experiment, options.quick, options.repeat, Some(&available(experiment)));
     // Each case may have repetitions of its own.
     let is_repeated = |found: &ExperimentResult| {
         experiment.cases(options.quick).zip(&found.cases).all(|(case, of_case)| {
@@ -258,8 +264,8 @@ pub fn unfinished(
     Ok(None)
 }
 
-/// Returns a file that a run of `experiment` would replace although the file holds results of the other form (short or whole);
-/// `None`: there is no such file.
+/// Returns a file of `experiment` with a result or single runs of the other form (short or whole), which a run would replace or
+/// stand beside; `None`: there is no such file.
 ///
 /// # Errors
 /// [`KeptError`] when a file cannot be read.
@@ -273,23 +279,26 @@ pub fn other_form(
     if read::<Form>(&whole)?.is_some_and(|form| form.quick != options.quick) {
         return Ok(Some(whole));
     }
-    if !experiment.survey {
-        return Ok(None);
-    }
-    let [own, other] = [options.quick, !options.quick].map(|quick| {
-        let kept = Kept::in_directory(out, experiment, quick);
-        (kept, ExperimentResult::new(experiment, quick, None, None).cases)
-    });
-    for case in &own.1 {
-        let path = own.0.file(case);
-        let Some(file) = read::<File>(&path)? else { continue };
+    let [own, other] = [options.quick, !options.quick]
+        .map(|quick| ExperimentResult::new(experiment, quick, None, None).cases);
+    let kept = Kept::in_directory(out, experiment, options.quick);
+    // The whole form has all cases.
+    let cases = if options.quick { &other } else { &own };
+    for case in cases {
+        let path = kept.file(case);
+        let file = match read::<File>(&path) {
+            // Such a call removes what was kept.
+            Err(_) if !(experiment.survey || options.resume) => continue,
+            file => file?,
+        };
+        let Some(file) = file else { continue };
         // A file of an earlier version does not name its form; the commands in it show the form.
         let runs_as = |cases: &[CaseResult]| {
             let same = cases.iter().find(|one| one.name == file.case.name);
             let runs = |method: &MethodResult| file.case.methods.iter().any(|one| one.runs_as(method));
             same.is_some_and(|case| case.methods.iter().any(runs))
         };
-        let is_other = || runs_as(&other.1) && !runs_as(&own.1);
+        let is_other = || runs_as(&other) && !runs_as(&own);
         if file.quick.map_or_else(is_other, |quick| quick != options.quick) {
             return Ok(Some(path));
         }
@@ -297,10 +306,31 @@ pub fn other_form(
     Ok(None)
 }
 
-/// The key by which results of the two forms differ.
+/// Returns the file that a run of `experiment` would replace although the file holds the result of another one of this name: that of
+/// the catalogue if `experiment` is a user's own (`is_own`), else a user's. `None`: there is no such file.
+///
+/// # Errors
+/// [`KeptError`] when the file cannot be read.
+pub fn other_origin(
+    experiment: &Experiment,
+    is_own: bool,
+    shard: Option<Shard>,
+    options: &Options,
+) -> Result<Option<PathBuf>, KeptError> {
+    let Some(out) = &options.out else { return Ok(None) };
+    let path = out.join(file_name(experiment.id, shard));
+    let is_other = read::<Form>(&path)?.is_some_and(|form| form.file.is_some() != is_own);
+    // An earlier version did not note the file of a user's own.
+    let is_in_the_catalogue = || catalogue().iter().any(|one| one.id == experiment.id);
+    Ok((is_other && is_in_the_catalogue()).then_some(path))
+}
+
+/// The keys by which results of the two forms differ, and those of users' experiments from those of the catalogue.
 #[derive(Deserialize)]
 struct Form {
     quick: bool,
+    #[serde(default)]
+    file: Option<String>,
 }
 
 /// Returns `name` in lower-case letters and digits, with a hyphen for each run of other characters.
@@ -334,9 +364,49 @@ mod tests {
         assert_eq!(part, None, "a part has a file of its own");
     }
 
+    #[test]
+    fn results_of_a_users_experiment_and_of_the_catalogues_one_are_found_before_they_are_replaced() {
+        let out = tempfile::tempdir().unwrap();
+        let (own, built_in) = (Experiment { id: "mine", ..experiment() }, experiment());
+        let written = result(&built_in, None);
+        let write = |id: &str, file: Option<&str>| {
+            let result = ExperimentResult { file: file.map(str::to_owned), ..written.clone() };
+            let path = out.path().join(file_name(id, None));
+            fs::write(&path, serde_json::to_vec(&result).unwrap()).unwrap();
+            path
+        };
+        let options = options(out.path(), false);
+        let clash = |of: &Experiment, is_own| other_origin(of, is_own, None, &options).unwrap();
+        assert_eq!((clash(&built_in, false), clash(&built_in, true)), (None, None));
+        let path = write("sabt-fig5", None);
+        assert_eq!((clash(&built_in, false), clash(&built_in, true)), (None, Some(path)));
+        let path = write("sabt-fig5", Some("mine.toml"));
+        assert_eq!((clash(&built_in, true), clash(&built_in, false)), (None, Some(path)));
+        write("mine", None);
+        assert_eq!(clash(&own, true), None, "an earlier version wrote it");
+    }
+
+    #[test]
+    fn runs_of_a_stopped_call_of_another_form_are_found_before_they_are_replaced() {
+        let experiment = experiment();
+        for case in &result(&experiment, None).cases {
+            let out = tempfile::tempdir().unwrap();
+            let kept = Kept::in_directory(out.path(), &experiment, false);
+            kept.keep(case).unwrap();
+            let clash = |quick| other_form(&experiment, None, &options(out.path(), quick)).unwrap();
+            // The short form lacks some of the cases.
+            assert_eq!((clash(false), clash(true)), (None, Some(kept.file(case))), "{}", case.name);
+            // A torn file is in the way only of a call that goes on from it.
+            fs::write(kept.file(case), "{").unwrap();
+            assert_eq!((clash(false), clash(true)), (None, None));
+            let resumed = Options { resume: true, ..options(out.path(), false) };
+            assert!(other_form(&experiment, None, &resumed).is_err());
+        }
+    }
+
     /// A survey, and its first case that the short form has, with a run of the whole form.
     fn case() -> (Experiment, CaseResult) {
-        let survey = super::super::catalogue().into_iter().find(|one| one.id == "fit-harm").unwrap();
+        let survey = catalogue().into_iter().find(|one| one.id == "fit-harm").unwrap();
         let quick: Vec<&str> = survey.cases(true).map(|case| case.name.as_str()).collect();
         let mut cases = ExperimentResult::new(&survey, false, None, None).cases;
         cases.retain(|case| quick.contains(&case.name.as_str()));
@@ -435,6 +505,8 @@ mod tests {
         }
         let kept = Kept::in_directory(out.path(), &experiment, false);
         result(&experiment, None).cases.iter().for_each(|case| kept.keep(case).unwrap());
+        // As a call that was killed meanwhile leaves it.
+        fs::write(kept.directory.join("queue-bdp+2.unfinished"), "{").unwrap();
         let mut empty = ExperimentResult::new(&experiment, false, Some(1), None);
         for case in &mut empty.cases {
             kept.adopt(case).unwrap();

@@ -1,14 +1,21 @@
 //! Finds what experiments need on this machine: congestion controls, and the web server.
 
+use std::collections::BTreeSet;
 use std::env;
 
-use super::model::WEB_SERVER;
+use super::model::{Experiment, WEB_SERVER};
 use crate::congestion;
 
-/// Returns the names of the congestion controls of the kernel, and of the web server if it is installed.
-pub(super) fn available() -> Vec<String> {
-    let web_server = is_installed(WEB_SERVER).then(|| WEB_SERVER.to_owned());
-    congestion::available().into_iter().chain(web_server).collect()
+/// Returns the names of the congestion controls that `experiment` needs and the kernel has, loaded or as a module, and of the web
+/// server if it is installed.
+pub(super) fn available(experiment: &Experiment) -> Vec<String> {
+    let of_methods = experiment.methods.iter().map(|method| method.congestion_control);
+    let of_flows = experiment.cases.iter().flat_map(|case| &case.flows);
+    let needed: BTreeSet<&str> =
+        of_methods.chain(of_flows.filter_map(|flow| flow.congestion_control)).collect();
+    let there = needed.into_iter().filter(|name| congestion::check(name).is_ok());
+    let web_server = is_installed(WEB_SERVER).then_some(WEB_SERVER);
+    there.chain(web_server).map(str::to_owned).collect()
 }
 
 /// Whether the shell would find the program.

@@ -5,13 +5,14 @@
 //! *quantity* is a number that a run yields. A *target* bounds the median of a quantity over the runs of one method.
 
 use std::borrow::Cow;
+use std::sync::LazyLock;
 
 use bufwise_units::{BitRate, Nanos};
 
 pub use super::quantity::Quantity;
 pub use super::reported::{Agreement, Claim, Comparison, Reported};
 use crate::experiments::cell::Cell;
-use crate::experiments::{documents, papers};
+use crate::experiments::{catalogue, documents, papers};
 use crate::spec::{PathSpec, shared_links};
 use crate::testbed::goodput_ceiling;
 
@@ -399,10 +400,25 @@ impl Experiment {
         asked.unwrap_or(usual).max(1)
     }
 
-    /// Returns the figures of its paper; empty for experiments of the engine.
+    /// Returns the figures of its paper, of quantities that it reads. Empty for experiments of the engine, and for a user's
+    /// experiment that has the name of a paper's one but runs otherwise.
     #[must_use]
     pub fn reported(&self) -> Vec<Reported> {
-        papers::reported(self.id)
+        let reported = papers::reported(self.id);
+        if reported.is_empty() || !self.runs_as_in_the_catalogue() {
+            return Vec::new();
+        }
+        reported.into_iter().filter(|one| self.quantities.contains(&one.quantity)).collect()
+    }
+
+    /// Whether its runs are those of the catalogue's experiment of this name: the same methods, and no other cases. Cases may be
+    /// missing, as in a part; texts, targets and numbers of runs may differ.
+    fn runs_as_in_the_catalogue(&self) -> bool {
+        static CATALOGUE: LazyLock<Vec<Experiment>> = LazyLock::new(catalogue);
+        CATALOGUE.iter().find(|own| own.id == self.id).is_some_and(|own| {
+            let has = |case: &Case| own.cases.iter().any(|one| one.runs_as(case));
+            (own.way, &own.methods) == (self.way, &self.methods) && self.cases.iter().all(has)
+        })
     }
 
     /// Returns the methods that run in `case`, with the settings that they have there.
@@ -429,6 +445,14 @@ impl Experiment {
 }
 
 impl Case {
+    /// Whether `other` has the same name, paths, flows and settings.
+    fn runs_as(&self, other: &Self) -> bool {
+        let setup = |case: &Self| Setup { repeat: None, alike: None, ..case.setup.clone() };
+        (&self.name, &self.paths, &self.flows, self.memory)
+            == (&other.name, &other.paths, &other.flows, other.memory)
+            && setup(self) == setup(other)
+    }
+
     /// Whether a flow needs the web server.
     pub(super) fn needs_web_server(&self) -> bool {
         self.flows.iter().any(|flow| flow.web)

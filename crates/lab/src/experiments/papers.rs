@@ -443,6 +443,8 @@ fn sobas_congested() -> Vec<Reported> {
 #[cfg(test)]
 mod tests {
     use super::super::catalogue;
+    use super::super::model::{Experiment, Way};
+    use super::super::shard::Shard;
     use super::*;
 
     #[test]
@@ -451,6 +453,31 @@ mod tests {
             let of_paper = experiment.source != "engine";
             assert_eq!(!experiment.reported().is_empty(), of_paper, "{}", experiment.id);
         }
+    }
+
+    #[test]
+    fn a_users_experiment_has_a_papers_figures_only_if_it_runs_as_the_built_in_one() {
+        let built_in = catalogue().into_iter().find(|one| one.id == "sabt-fig5").unwrap();
+        let figures = |change: &dyn Fn(&mut Experiment)| {
+            let mut own = built_in.clone();
+            change(&mut own);
+            own.reported().len()
+        };
+        let all = figures(&|_| ());
+        assert!(all > 0);
+        assert_eq!(figures(&|own| own.question = "Mine?"), all);
+        assert_eq!(figures(&|own| own.targets.clear()), all);
+        assert_eq!(figures(&|own| own.cases[0].setup.repeat = Some(1)), all);
+        assert_eq!(figures(&|own| own.cases.truncate(1)), all, "as in a part");
+        assert_eq!(figures(&|own| *own = "2/3".parse::<Shard>().unwrap().of(own.clone(), false)), all);
+        assert_eq!(figures(&|own| own.id = "mine"), 0);
+        assert_eq!(figures(&|own| own.way = Way::Download), 0);
+        assert_eq!(figures(&|own| own.methods[0].rmem /= 2), 0);
+        assert_eq!(figures(&|own| own.cases[0].paths[1].seed = 9), 0);
+        assert_eq!(figures(&|own| own.cases[0].flows[0].connections += 1), 0);
+        assert_eq!(figures(&|own| own.cases[0].memory = None), 0);
+        assert_eq!(figures(&|own| own.cases[0].setup.limits = Some(1 << 20)), 0);
+        assert_eq!(figures(&|own| own.quantities.clear()), 0, "nothing to compare with");
     }
 
     #[test]

@@ -4,6 +4,7 @@ use bufwise_link::{Step, Trace};
 use bufwise_units::{BitRate, Nanos};
 use serde_json::Value;
 
+use super::idle;
 use super::model::{Amount, Bound, Case, Experiment, Flow, Ftp, Method, Quantity, Setup, Target, Way, path};
 use crate::spec::PathSpec;
 
@@ -82,11 +83,10 @@ impl Probed {
     /// Reads the end of a flow's report, which has its probes.
     pub(super) fn new(path: &PathSpec, flow: &Flow, end: &Value) -> Option<Self> {
         let found = |name: &str| end.pointer(name)?.as_f64();
-        let begin = flow.delay;
-        let step = path.trace.as_ref()?.steps().iter().rfind(|step| step.at <= begin)?;
+        let begin = flow.delay.0 as f64 / 1e9;
         Some(Self {
-            capacity: (found("/probes/capacity_bps")?, step.rate?.0 as f64),
-            rtt: (found("/probes/min_rtt_s")?, 2.0 * step.delay?.0 as f64 / 1e9),
+            capacity: (found("/probes/capacity_bps")?, idle::rate(path, 0.0, begin)?.0 as f64),
+            rtt: (found("/probes/min_rtt_s")?, idle::round_trip(path, 0.0, begin)),
             available: None,
         })
     }
@@ -131,6 +131,9 @@ mod tests {
         assert_eq!((value(Quantity::ProbedRttLeast), value(Quantity::ProbedRttMost)), (1.0, 2.0));
         assert!((value(Quantity::BdpRangeBits) - (17.2e6 * 0.156 - 0.3e6)).abs() < 1.0);
         assert!(Probed::new(&case.paths[0], &case.flows[0], &json!({})).is_none());
+        let end = json!({ "probes": { "capacity_bps": 9e6, "min_rtt_s": 0.03 } });
+        let steady = Probed::new(&path(10, 20), &Flow::default(), &end).unwrap();
+        assert_eq!((steady.capacity, steady.rtt), ((9e6, 10e6), (0.03, 0.02)), "a path that does not change");
         assert_eq!(Probed::value(Quantity::CapacityLeast, &[]), None);
     }
 }

@@ -26,7 +26,7 @@ use crate::pump::LinkSample;
 use crate::sampler::ConnectionSample;
 use crate::testbed::PathReport;
 
-/// A connection that moved less than the largest one's bytes over this number carries commands, not data.
+/// A connection that moved less than the bytes of the largest one on its path over this number carries commands, not data.
 const DATA_SHARE: u64 = 10;
 /// Seconds of a connection that are left out of its limits: they say more about slow start than about buffers.
 const SETTLED: f64 = 1.0;
@@ -488,16 +488,27 @@ fn sending_samples<'a>(way: Way, case: &Case, samples: &'a [ConnectionSample]) -
     samples.iter().filter(ours).filter(open).collect()
 }
 
-/// Returns the samples of the connections that carry the measured flows' data, on the sending side.
+/// Returns the samples of the connections that carry the measured flows' data, on the sending side. A path may carry much less than
+/// another one; documents beside other flows are small on any path.
 fn data_samples<'a>(way: Way, case: &Case, samples: &'a [ConnectionSample]) -> Vec<&'a ConnectionSample> {
     let sending = sending_samples(way, case, samples);
-    let mut moved: HashMap<Key, u64> = HashMap::new();
+    let (mut moved, mut on_path): (HashMap<Key, u64>, HashMap<usize, u64>) = Default::default();
     for sample in &sending {
         let most = moved.entry(key(sample)).or_default();
         *most = sample.bytes_acked.max(*most);
+        let most = on_path.entry(idle::path_of(sample)).or_default();
+        *most = sample.bytes_acked.max(*most);
     }
-    let enough = moved.values().max().map_or(0, |most| most / DATA_SHARE);
-    sending.into_iter().filter(|sample| moved[&key(sample)] >= enough).collect()
+    let largest = on_path.values().copied().max().unwrap_or_default();
+    let is_of_documents = |sample: &ConnectionSample| {
+        let mut flows = case.flows.iter().enumerate().filter(|(_, flow)| !flow.amount.is_load());
+        flows.any(|(number, _)| sends(way, sample, |one| one == port(number)))
+    };
+    let enough = |sample: &ConnectionSample| {
+        let most = if is_of_documents(sample) { largest } else { on_path[&idle::path_of(sample)] };
+        moved[&key(sample)] >= most / DATA_SHARE
+    };
+    sending.into_iter().filter(|sample| enough(sample)).collect()
 }
 
 pub(super) fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {

@@ -79,7 +79,8 @@ pub struct Verdict {
     pub measured: Option<f64>,
     /// Whether the target is met; `None`: a value of valid runs is missing.
     pub met: Option<bool>,
-    /// Whether a value is missing because the short form leaves out the case or a method, which is no failure.
+    /// Whether a value is missing because the short form leaves out the case or a method, or because this machine cannot run it,
+    /// which is no failure.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub left_out: bool,
 }
@@ -146,7 +147,8 @@ pub struct RunResult {
 
 impl ExperimentResult {
     /// Returns a result without runs. Methods whose congestion control is not `available` are left out: in a survey all of
-    /// them, in other experiments those that are only for comparison. Cases whose web server is not available have no methods.
+    /// them, in other experiments those that are only for comparison. Cases whose web server, or the congestion control of a flow,
+    /// is not available have no methods.
     pub(super) fn new(
         experiment: &Experiment,
         quick: bool,
@@ -155,9 +157,9 @@ impl ExperimentResult {
     ) -> Self {
         let known = |wanted: &str| available.is_none_or(|names| names.iter().any(|name| name == wanted));
         let has = |method: &Method| !(experiment.survey || method.beside) || known(method.congestion_control);
-        let serves = |case: &Case| !case.needs_web_server() || known(WEB_SERVER);
         let missing = experiment.methods.iter().filter(|method| !(has(method) || quick && method.beside));
-        let without_server = experiment.cases(quick).filter(|case| !serves(case));
+        let without =
+            experiment.cases(quick).filter_map(|case| Some(format!("{}: {}", case.name, lack(case, known)?)));
         let repeats = experiment.cases(quick).map(|case| experiment.repeat(case, quick, asked));
         Self {
             id: experiment.id.to_owned(),
@@ -170,13 +172,13 @@ impl ExperimentResult {
             quantities: experiment.quantities.clone(),
             cases: experiment
                 .cases(quick)
-                .map(|case| CaseResult::new(experiment, case, quick, asked, |one| has(one) && serves(case)))
+                .map(|case| {
+                    let runs = lack(case, known).is_none();
+                    CaseResult::new(experiment, case, quick, asked, |one| runs && has(one))
+                })
                 .collect(),
             survey: experiment.survey,
-            left_out: missing
-                .map(|method| format!("{}: no {} in this kernel", method.name, method.congestion_control))
-                .chain(without_server.map(|case| format!("{}: no {WEB_SERVER} on this machine", case.name)))
-                .collect(),
+            left_out: missing.map(method_left_out).chain(without).collect(),
             ..Self::default()
         }
     }
@@ -188,7 +190,7 @@ impl ExperimentResult {
                 method.medians = medians(&method.runs, &self.quantities, case.needed);
             }
         }
-        self.targets = verdict::judge(experiment, &self.cases, self.quick);
+        self.targets = verdict::judge(experiment, &self.cases, self.quick, &self.left_out);
         self.reported = reported::compare(experiment, &self.cases);
     }
 
@@ -226,7 +228,12 @@ impl ExperimentResult {
             Some(file) => quoted(Path::new(file)),
         };
         let quick = if self.quick { " --quick" } else { "" };
-        format!("bufwise lab run {what}{quick} --repeat {}", self.repeat)
+        let runs = |case: &CaseResult| case.methods.iter().map(|method| method.runs.len()).max();
+        let wanted = |case: &CaseResult| runs(case).unwrap_or_default().max(case.needed as usize);
+        // Where cases have repetitions of their own, the call named no number.
+        let has_own = self.cases.iter().any(|case| wanted(case) > self.repeat as usize);
+        let repeat = if has_own { String::new() } else { format!(" --repeat {}", self.repeat) };
+        format!("bufwise lab run {what}{quick}{repeat}")
     }
 
     /// Returns the verdicts to show: for a survey those that are not met.
@@ -258,6 +265,11 @@ impl ExperimentResult {
     #[must_use]
     pub fn has_invalid_runs(&self) -> bool {
         self.cases.iter().flat_map(|case| &case.methods).flat_map(|method| &method.runs).any(|run| !run.valid)
+    }
+
+    /// Returns the cases that this machine can run.
+    pub(crate) fn cases_that_run(&self) -> impl Iterator<Item = &CaseResult> {
+        self.cases.iter().filter(|case| !case.methods.is_empty())
     }
 
     /// Returns the problems of all runs, each once.
@@ -418,6 +430,25 @@ impl MethodResult {
     }
 }
 
+/// Returns the line on a method that is left out because the kernel lacks its congestion control.
+pub(super) fn method_left_out(method: &Method) -> String {
+    format!("{}: {}", method.name, without_congestion_control(method.congestion_control))
+}
+
+/// Returns what this machine lacks for `case`, in words; `known` tells whether it has a congestion control or the web server. `None`:
+/// nothing.
+fn lack(case: &Case, known: impl Fn(&str) -> bool) -> Option<String> {
+    if case.needs_web_server() && !known(WEB_SERVER) {
+        return Some(format!("no {WEB_SERVER} on this machine"));
+    }
+    let mut of_flows = case.flows.iter().filter_map(|flow| flow.congestion_control);
+    of_flows.find(|name| !known(name)).map(without_congestion_control)
+}
+
+fn without_congestion_control(name: &str) -> String {
+    format!("no {name} in this kernel")
+}
+
 /// Returns the way of the data and the kinds of the flows, in words.
 fn flows(way: Way, case: &Case) -> String {
     let kinds = case.flows.iter().map(|flow| if flow.cross { "background" } else { "measured" });
@@ -499,6 +530,17 @@ mod tests {
         assert_eq!(kept(vec![seen(false, 1.0), seen(false, 2.0), seen(false, 8.0)]), Some(1));
         // The valid run has no samples.
         assert_eq!(kept(vec![seen(false, 1.0), run(true, 2.0)]), None);
+    }
+
+    #[test]
+    fn an_experiment_with_repetitions_of_its_own_is_run_again_without_their_number() {
+        let command = |needed: [u32; 2]| {
+            let cases = needed.map(|needed| CaseResult { needed, ..CaseResult::nothing("c") }).to_vec();
+            let id = "grid".to_owned();
+            ExperimentResult { id, repeat: 3, cases, ..ExperimentResult::default() }.command()
+        };
+        assert_eq!(command([3, 3]), "bufwise lab run grid --repeat 3");
+        assert_eq!(command([3, 5]), "bufwise lab run grid");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 use super::cost::Counting;
+use super::directory::Directory;
 use super::kept::KeptError;
 use super::machine;
 use super::model::{Case, Experiment, Method, Way};
@@ -96,7 +97,7 @@ pub fn run(
         Run { experiment, case, method, options, stop: &stop }.once(attempts)
     };
     let ran = Ran::now(experiment);
-    let mut result = series::measure(experiment, options, &machine::available(), once, progress)?;
+    let mut result = series::measure(experiment, options, &machine::available(experiment), once, progress)?;
     result.ran = vec![ran];
     Ok(result)
 }
@@ -114,7 +115,7 @@ impl Run<'_> {
         if let Some(problem) = small_limit(self.case) {
             return Ok(RunResult { problem: Some(problem), attempts, ..RunResult::default() });
         }
-        let directory = tempfile::tempdir().map_err(ExperimentError::Directory)?;
+        let directory = Directory::make().map_err(ExperimentError::Directory)?;
         let seen = self.observed(directory.path());
         // A signal reaches the programs as well, so their outcome does not matter.
         let seen = match self.stop.continues().and(seen) {

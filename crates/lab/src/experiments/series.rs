@@ -15,7 +15,7 @@ const KEPT_OVER_TIME: usize = 16;
 /// or a call that resumes, goes on from kept runs.
 ///
 /// A survey leaves out methods whose congestion control is not among `available`. Every experiment leaves out cases whose web
-/// server is not among them.
+/// server, or the congestion control of a flow, is not among them.
 pub(super) fn measure(
     experiment: &Experiment,
     options: &Options,
@@ -85,6 +85,7 @@ mod tests {
     use super::super::kept::{forget_runs, unfinished};
     use super::super::model::{Quantity, Setup};
     use super::super::over_time::OverTime;
+    use super::super::result::Verdict;
     use super::*;
     use crate::commands::CommandError;
 
@@ -275,5 +276,30 @@ mod tests {
         assert_eq!(result.left_out, ["bbr: no bbr in this kernel", "fit over bbr: no bbr in this kernel"]);
         let best = result.targets.iter().find(|target| target.text.contains("better")).unwrap();
         assert_eq!(best.met, Some(true), "{best}");
+        assert_left_out(&result, |target| target.method == "fit over bbr");
+    }
+
+    /// Asserts that there are such targets, and that none of them is a failure, because this machine cannot measure it.
+    fn assert_left_out(result: &ExperimentResult, of: impl Fn(&Verdict) -> bool) {
+        let targets: Vec<&Verdict> = result.targets.iter().filter(|target| of(target)).collect();
+        assert!(!targets.is_empty());
+        assert!(targets.iter().all(|target| target.word() == "left out" && target.passes()), "{targets:?}");
+    }
+
+    #[test]
+    fn a_case_whose_background_flow_needs_what_the_kernel_lacks_is_left_out_and_named() {
+        let catalogue = super::super::catalogue();
+        let harm = catalogue.into_iter().find(|experiment| experiment.id == "fit-harm").unwrap();
+        let of = |available: &[&str]| {
+            let fake = |_: &Case, _: &Method, attempts| Ok(one(true, attempts));
+            measure(&harm, &options(None), &names(available), fake, |_| {}).unwrap()
+        };
+        let without = of(&["cubic"]);
+        assert_eq!(without.left_out, ["beside BBR: no bbr in this kernel"]);
+        let case = without.cases.iter().find(|case| case.name == "beside BBR").unwrap();
+        assert!(case.methods.is_empty());
+        assert_left_out(&without, |target| target.case == "beside BBR");
+        let with = of(&["bbr", "cubic"]);
+        assert!(with.left_out.is_empty() && with.cases.iter().all(|case| case.methods.len() == 4));
     }
 }

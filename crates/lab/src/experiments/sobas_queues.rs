@@ -333,7 +333,9 @@ mod tests {
         assert_eq!(of_paper.rows[0].1, ["figures 9 and 10", "1.41", "between BDP/32 and BDP/16"]);
         assert_eq!(of_paper.rows[1].1, ["figures 11 and 12", "1.27", "-"]);
         assert_eq!(of_paper.rows[8].1, ["-"; 3], "the paper's congested path is without SOBAS");
-        result.id = "other".to_owned();
+        result.file = Some("mine.toml".to_owned());
+        assert!(tables(&result).is_empty());
+        (result.file, result.id) = (None, "other".to_owned());
         assert!(tables(&result).is_empty());
     }
 }

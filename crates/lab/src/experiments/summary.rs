@@ -4,8 +4,11 @@ use super::result::ExperimentResult;
 use super::table::Table;
 use super::{head_to_head, sobas_queues};
 
-/// Returns the tables of a result; most experiments have none.
+/// Returns the tables of a result; most experiments have none, and users' experiments never have one.
 pub(crate) fn tables(result: &ExperimentResult) -> Vec<Table> {
+    if result.file.is_some() {
+        return Vec::new();
+    }
     match result.id.as_str() {
         sobas_queues::ID => sobas_queues::gains(result),
         head_to_head::ID => head_to_head::quoted(result),

@@ -1,17 +1,24 @@
 //! Judges whether the targets were met.
 
 use std::fmt;
+use std::slice;
 
 use super::earlier::Reaches;
 use super::model::{Bound, Case, Experiment, Quantity, Target, Way};
-use super::result::{CaseResult, Verdict};
+use super::result::{CaseResult, Verdict, method_left_out};
 
-/// Judges every target of `experiment` in the cases that were run, with `quick` in the short form.
+/// Judges every target of `experiment` in the cases that were run, with `quick` in the short form; `left_out` is what the machine
+/// could not run, as in the result.
 ///
 /// Only medians of valid runs are judged. A target to which no case applies gets a verdict as well, so that it is not
 /// overlooked.
-pub(super) fn judge(experiment: &Experiment, cases: &[CaseResult], quick: bool) -> Vec<Verdict> {
-    let judged = |target| Judge { experiment, target, cases, quick }.verdicts();
+pub(super) fn judge(
+    experiment: &Experiment,
+    cases: &[CaseResult],
+    quick: bool,
+    left_out: &[String],
+) -> Vec<Verdict> {
+    let judged = |target| Judge { experiment, target, cases, quick, left_out }.verdicts();
     experiment.targets.iter().flat_map(judged).collect()
 }
 
@@ -21,19 +28,23 @@ struct Judge<'a> {
     target: &'a Target,
     cases: &'a [CaseResult],
     quick: bool,
+    left_out: &'a [String],
 }
 
 impl Judge<'_> {
     fn verdicts(&self) -> Vec<Verdict> {
         let Self { experiment, target, cases, .. } = *self;
         if let Some(reaches) = Reaches::of(target) {
-            let wanted = self.that_run([reaches.method.as_str(), reaches.before.as_str()]);
-            return vec![self.excused(reaches.judged(cases, &wanted), cases)];
+            let mut wanted = self.that_run([reaches.method.as_str(), reaches.before.as_str()]);
+            let none_can_run = self.can_run_none_of(&wanted);
+            wanted.retain(|name| !self.is_without_methods(name));
+            let verdict = self.excused(reaches.judged(cases, &wanted), cases);
+            return vec![Verdict { left_out: verdict.left_out || none_can_run, ..verdict }];
         }
         let concerned = |case: &&CaseResult| target.names(&case.name) && case.method(target.method).is_some();
         let judged = |case: &CaseResult| {
             let of = experiment.cases.iter().find(|one| one.name == case.name);
-            self.excused(in_case(target, case, of, experiment.way), std::slice::from_ref(case))
+            self.excused(in_case(target, case, of, experiment.way), slice::from_ref(case))
         };
         let mut verdicts: Vec<Verdict> = cases.iter().filter(concerned).map(judged).collect();
         verdicts.extend(self.unjudged(&verdicts));
@@ -41,7 +52,8 @@ impl Judge<'_> {
     }
 
     /// Returns one more verdict for the cases that the target names but `verdicts` lack, or for all cases if there are no
-    /// verdicts. The short form leaves out cases and methods; there `None` as soon as the target was judged in one case.
+    /// verdicts. The short form leaves out cases and methods; there `None` as soon as the target was judged in one case. Cases that
+    /// this machine cannot run are left out as well.
     fn unjudged(&self, verdicts: &[Verdict]) -> Option<Verdict> {
         let Self { experiment, target, quick, .. } = *self;
         let lacks = |name: &&String| {
@@ -56,26 +68,53 @@ impl Judge<'_> {
         let nothing = CaseResult::nothing(name);
         let verdict = in_case(target, &nothing, None, experiment.way);
         let several = if missing.len() > 1 { format!(", in {} cases", missing.len()) } else { String::new() };
-        Some(self.excused(Verdict { text: verdict.text + &several, ..verdict }, &[]))
+        let verdict = self.excused(Verdict { text: verdict.text + &several, ..verdict }, &[]);
+        let wanted: Vec<&str> = match missing[..] {
+            [] => self.that_run([target.method; 2]),
+            _ => missing.iter().copied().map(String::as_str).collect(),
+        };
+        let none_can_run = self.can_run_none_of(&wanted);
+        Some(Verdict { left_out: verdict.left_out || none_can_run, ..verdict })
     }
 
-    /// Marks a target that cannot be judged because the short form leaves out a method that it needs, or all of its cases.
+    /// Whether there are cases of these names, and this machine can run none of them.
+    fn can_run_none_of(&self, names: &[&str]) -> bool {
+        !names.is_empty() && names.iter().all(|name| self.is_without_methods(name))
+    }
+
+    /// Whether this machine could run no method in the case of this name.
+    fn is_without_methods(&self, name: &str) -> bool {
+        self.cases.iter().any(|case| case.name == name && case.methods.is_empty())
+    }
+
+    /// Whether this machine lacks what the method of this name needs.
+    fn is_absent(&self, name: &str) -> bool {
+        let method = self.experiment.methods.iter().find(|method| method.name == name);
+        method.is_some_and(|method| self.left_out.contains(&method_left_out(method)))
+    }
+
+    /// Marks a target that cannot be judged because the short form leaves out a method that it needs, or all of its cases, or
+    /// because this machine cannot run such a method.
     fn excused(&self, verdict: Verdict, cases: &[CaseResult]) -> Verdict {
         let ran = |name: &str| cases.iter().any(|case| case.method(name).is_some());
-        let has_others = match self.target.bound {
+        let others: &[&str] = match &self.target.bound {
             Bound::AtLeastTimes(_, other)
             | Bound::AtMostTimes(_, other, _)
             | Bound::WithinProducts(_, _, other)
-            | Bound::EarlierThan(_, other) => ran(other),
-            Bound::AtLeastTimesBest(_, others) => others.into_iter().any(ran),
+            | Bound::EarlierThan(_, other) => slice::from_ref(other),
+            Bound::AtLeastTimesBest(_, others) => others,
             Bound::AtLeast(_)
             | Bound::AtMost(_)
             | Bound::WithinMemory
             | Bound::WithinOwnProducts(..)
             | Bound::AtLeastOfCeiling(_)
-            | Bound::NearRtt(..) => true,
+            | Bound::NearRtt(..) => &[],
         };
-        let left_out = self.quick && verdict.met.is_none() && !(ran(self.target.method) && has_others);
+        let has_others = others.is_empty() || others.iter().any(|other| ran(other));
+        let is_incomplete = !(ran(self.target.method) && has_others);
+        let cannot_run = self.is_absent(self.target.method)
+            || !has_others && others.iter().all(|other| self.is_absent(other));
+        let left_out = verdict.met.is_none() && is_incomplete && (self.quick || cannot_run);
         Verdict { left_out, ..verdict }
     }
 

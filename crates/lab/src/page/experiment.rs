@@ -51,7 +51,7 @@ fn medians(text: &mut String, result: &ExperimentResult) -> fmt::Result {
         text,
         "<p class=\"dim\">Below each median: the least and the most of the runs that it counts.</p>"
     )?;
-    result.cases.iter().try_for_each(|case| tables::medians(text, result, case))?;
+    result.cases_that_run().try_for_each(|case| tables::medians(text, result, case))?;
     writeln!(text, "</details>")
 }
 
@@ -66,7 +66,7 @@ fn problems(text: &mut String, result: &ExperimentResult) -> fmt::Result {
 }
 
 fn commands(text: &mut String, result: &ExperimentResult) -> fmt::Result {
-    let Some(case) = result.cases.first() else { return Ok(()) };
+    let Some(case) = result.cases_that_run().next() else { return Ok(()) };
     writeln!(
         text,
         "<details><summary><h3>How each method ran</h3></summary>\n<p class=\"dim\">In the case {}.</p>",

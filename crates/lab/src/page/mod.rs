@@ -239,6 +239,13 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn queues_over_time_are_told_from_those_that_count_cross_traffic() {
+        let text = write(&[crate::experiments::with_samples()], &[recorded()]).unwrap();
+        assert!(text.contains("Queues are without emulated cross traffic."), "{text}");
+        assert!(text.contains("Curves of the queue are without emulated cross traffic;"), "{text}");
+    }
+
+    #[test]
     fn the_policy_has_the_hash_of_the_style() {
         let digest = ring::digest::digest(&ring::digest::SHA256, STYLE.as_bytes());
         assert_eq!(STYLE_HASH, format!("sha256-{}", base64(digest.as_ref())), "write this into STYLE_HASH");

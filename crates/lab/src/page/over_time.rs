@@ -17,8 +17,8 @@ pub(super) fn all(text: &mut String, result: &ExperimentResult) -> fmt::Result {
     writeln!(
         text,
         "<h3>Over time</h3>\n<p class=\"dim\">Of each method the run nearest to its median. Windows, what is in flight and the round-trip time are \
-         those of the connection that moved most; buffers and what they hold, those of all of a host together. A point is the \
-         largest value since the one before, of what was acknowledged the mean.</p>"
+         those of the connection that moved most; buffers and what they hold, those of all of a host together. Queues are without \
+         emulated cross traffic. A point is the largest value since the one before, of what was acknowledged the mean.</p>"
     )?;
     writeln!(text, "<h4>{}</h4>", Escaped(&first.name))?;
     case(text, result, first)?;

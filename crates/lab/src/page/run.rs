@@ -28,6 +28,9 @@ pub(super) fn section(text: &mut String, run: &Recorded, anchor: &str) -> fmt::R
         None if run.valid => fact(text, "Emulator", "kept time: the run is valid")?,
         why => fact(text, "Emulator", &format!("INVALID: {}", why.as_deref().unwrap_or("no reason given")))?,
     }
+    // The two differ in that by the contract of the report's keys.
+    let queues =
+        "Curves of the queue are without emulated cross traffic; queue and use of the link above count it.";
     writeln!(text, "</dl>\n<h3>Over time</h3>")?;
     let stalls = run.stalled();
     let grey = if stalls.is_empty() { "" } else { " Grey: the emulator stalled." };
@@ -36,7 +39,7 @@ pub(super) fn section(text: &mut String, run: &Recorded, anchor: &str) -> fmt::R
         1 => "Windows and buffers of the connection.".to_owned(),
         count => format!("Windows and buffers of the connection that moved most, of {count}."),
     };
-    writeln!(text, "<p class=\"dim\">{connections}{grey}</p>\n<div class=\"figures\">")?;
+    writeln!(text, "<p class=\"dim\">{connections} {queues}{grey}</p>\n<div class=\"figures\">")?;
     run.panels(&stalls).iter().try_for_each(|panel| panel.draw(text))?;
     writeln!(text, "</div>\n</section>")
 }

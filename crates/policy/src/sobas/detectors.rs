@@ -9,16 +9,19 @@
 //!   segment per round trip per round trip, so `|slope| < mss / (4 * T^2)`.
 //! - *const-rate-drop*: `R` falls by more than 20% after two values within 5% of each other.
 //!
-//! Ours: the slope is the least-squares one, so that one segment more or less in a window (a slope error of 0.03
-//! `mss / T^2` over five values) can neither hide nor fake it. The values must also lie within 5% (and one segment) of
-//! their mean, because a zigzag has no slope either. Over *two* values a slope says nothing: one segment of noise is as
-//! much as the paper's threshold. Two values are used in slow start, where the rate doubles per round trip; there
-//! "almost equal" is the paper's other measure, within 5%, for a rise. For a fall it is 2%: a rate that falls in slow
-//! start has met a loss, and says little of the path. Over five values the slope and its standard error together must
-//! be below the threshold; a worse fit shows nothing. (`published.rs` says what else shows a full path, and why a flat
-//! rate alone does not.) As published the slope of five values decides alone, and two are judged as above. The paper
-//! gives no figure for two: half of slow start's own growth (its appendix, equation 11, with delayed acknowledgements)
-//! would be a rise of a half, with which rates after a loss would often pass for flat ones.
+//! Ours:
+//! - *Five values*: the slope is the least-squares one. One segment more or less in a window changes it by 0.03
+//!   `mss / T^2`, which can neither hide nor fake growth. The slope and its standard error together must be below the
+//!   threshold. The values must also lie within 5% (and one segment) of their mean, because a zigzag has no slope either.
+//! - *Two values* are compared in slow start, where the rate doubles per round trip. Their slope says nothing: one
+//!   segment of noise is as much as the paper's threshold. They are flat if the rate rises by at most 5% (and one
+//!   segment), the paper's measure of constant, or falls by at most 2% (and one segment): a rate that falls further in
+//!   slow start has met a loss, and says little of the path.
+//! - *As published*, the slope of five values decides alone. Two values are judged as above, because the paper gives no
+//!   figure for them. Half of slow start's own growth (its appendix, equation 11, with delayed acknowledgements) would
+//!   allow a rise by a half, and rates after a loss would often pass for flat ones.
+//!
+//! `published.rs` says what else shows a full path, and why a flat rate alone does not.
 //!
 //! All arithmetic is in integers, in the order of operations of the kernel's SOBAS (`crates/bpf/src/bpf/sobas.h`); the
 //! two are equal step by step. Caps keep products in 64 bits: rates up to 2^39 bytes/s, spans up to 2^24 us (16 s),
@@ -55,9 +58,9 @@ pub(super) struct Reading {
 
 /// Cuts time into windows of two round trips and measures the rate in each (Prasad 2004, section IV-B).
 ///
-/// A flow that is limited by its window arrives in bursts, one per round trip: a window a little longer than two round
-/// trips would hold part of a third burst. So windows have exactly their length: the bytes received by a window's end
-/// are interpolated between the calls before and after it.
+/// A flow that is limited by its window arrives in bursts, one per round trip. A rate window a little longer than two
+/// round trips would hold part of a third burst. So rate windows have exactly their length: the bytes received by the
+/// end of one are interpolated between the calls before and after it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Meter {
     open: Option<Window>,
@@ -139,7 +142,7 @@ impl Series {
         first.is_some_and(|first| flat_rate(&self.readings[first..], mss, rtt))
     }
 
-    /// Whether they are flat as Prasad 2004 writes it: more than two readings are flat by their slope alone.
+    /// Whether the last `count` readings are flat as Prasad 2004 writes it: more than two by their slope alone.
     pub(super) fn is_flat_by_slope(&self, count: usize, mss: Bytes, rtt: Micros) -> bool {
         let first = self.readings.len().checked_sub(count);
         first.is_some_and(|first| flat_by_slope(&self.readings[first..], mss, rtt))
@@ -157,7 +160,7 @@ impl Series {
     }
 }
 
-/// Whether `readings` are almost equal: two by their difference, more by their slope as well.
+/// Whether `readings` are almost equal: two by their difference, more by their distance from the mean and their slope.
 ///
 /// `rtt` is the present round-trip time. Returns false for fewer than two readings, and when a window held less than a
 /// segment.
@@ -172,7 +175,7 @@ pub(super) fn flat_by_slope(readings: &[Reading], mss: Bytes, rtt: Micros) -> bo
     flat(readings, mss, rtt, has_small_slope)
 }
 
-/// Whether two `readings` are almost equal by their difference, or more by `several`.
+/// Whether two `readings` are almost equal by their difference; more than two are judged by `several`.
 fn flat(
     readings: &[Reading],
     mss: Bytes,
@@ -193,7 +196,7 @@ fn flat(
 /// Whether all `readings` lie within 5%, and one segment, of their mean; false without readings.
 pub(super) fn level_rate(readings: &[Reading], mss: Bytes) -> bool {
     let (n, sum) = (readings.len() as u64, sum(readings));
-    // Both sides are times the number of readings; 5% is a twentieth.
+    // Both sides are multiplied by the number of readings and by 20: 5% is a twentieth.
     let level = |r: &Reading| (n * r.rate.0).abs_diff(sum) * 20 <= sum + 20 * n * one_segment(r, mss);
     !readings.is_empty() && readings.iter().all(level)
 }

@@ -1,16 +1,16 @@
 //! Finds other flows on the path from one flight of slow start.
 //!
-//! Problem: packet trains that are sent at once measure the tight link's rate, not the part that other flows leave of
-//! it. If they use much of the link, a flow paced at the link's rate overflows the queue within a round trip, before
-//! any rate has stopped growing.
-//! Source: ours. A flow that enters a growing first-come-first-served queue leaves it at its share of what enters:
-//! slower than it entered, and faster than the rate that others leave free.
+//! Problem: packet trains that are sent at once measure the tight link's rate, not the part of it that other flows
+//! leave. If other flows use much of the link, a flow paced at the link's rate overflows the queue within a round trip,
+//! before any rate has stopped growing.
+//! Source: ours. A flow that enters a growing first-come-first-served queue leaves it at its share of all that enters.
+//! That is slower than it entered, and faster than the rate that other flows leave free.
 //! Terms: a *flight* is what the sender has under way in one round trip; a *span* is a part of the time in which it arrives.
 //! Rule: the rate at which a flight arrives while the queue grows is a better limit than the link's rate. Such a flight
 //! arrives some round trips before the one that overflows the queue.
 //! Ours: two spans in a row are needed (an eighth of `T0` each, at least 10 ms) in which bytes arrived at each sample,
 //! with rates within a tenth of each other. A host that pauses makes one span slower and the next one faster.
-//! Properties kept: less than two spans give no rate, and neither do flights with gaps.
+//! Properties kept: fewer than two spans give no rate, and neither do flights with gaps.
 
 use std::collections::VecDeque;
 
@@ -22,7 +22,7 @@ const SPANS: u64 = 8;
 const SHORTEST: Micros = Micros::from_millis(10);
 /// Largest difference of two rates of the same flight: a tenth of the larger.
 const ALIKE: (u64, u64) = (1, 10);
-/// Number of samples kept: two spans of the longest sensible length, 2 ms apart.
+/// Number of samples kept: enough for two spans of the longest sensible length, with samples 2 ms apart.
 const REMEMBERED: usize = 512;
 
 /// Samples of the arriving flight.
@@ -43,7 +43,7 @@ impl Flights {
         }
         self.last = (now, received);
         if received <= before {
-            // The time within the next interval at which the next bytes came is unknown, so they give no rate.
+            // The next bytes come at an unknown time within their interval. So the next span begins after these bytes.
             self.samples.clear();
             return None;
         }

@@ -18,9 +18,10 @@
 //! ```
 //!
 //! A reading is judged in this order: congestion, const-rate-drop, buffer-limited (2 and 3 only), flat-rate, rate drop
-//! (2 only). Buffer-limited comes before flat-rate because a flow that fills its window is flat for that reason, which
-//! says nothing of the path. On the way to 4 the readings are forgotten, so in 4 all five are taken while `S` grows,
-//! and a rate that is flat *then* is the path's. `published.rs` has the further conditions that we put on a flat rate.
+//! (2 only). Buffer-limited comes before flat-rate because the rate of a flow that fills its window is flat for that
+//! reason, which says nothing of the path. The readings are forgotten on entering state 4. So in state 4 all five
+//! readings are taken while `S` grows, and a flat rate is that of the path. `published.rs` has our further conditions on
+//! a flat rate.
 //!
 //! [`Config::published`] is the paper's rule without these conditions, for comparing.
 //!
@@ -61,8 +62,9 @@ const PROBES_MAY_BE_LOST: u32 = 1;
 const SHORTEST_WINDOW: Micros = Micros::from_millis(10);
 /// Smallest limit, in segments: below two a receiver that delays acknowledgements waits for its timer.
 const SMALLEST_WINDOW_SEGMENTS: u64 = 2;
-/// How long the probes must show congestion before a *paced* flow believes it, and no congestion before a *continuous*
-/// one does. 100 probes at one per 10 ms remember a second, so a burst of our own losses is forgotten by then.
+/// Time for which the probes must show congestion before a *paced* flow enters state 6, and no congestion before a
+/// *continuous* one leaves it. The last 100 probes, one per 10 ms, cover one second, so a burst of our own losses no longer
+/// counts by then.
 const PATIENCE: Micros = Micros::from_secs(2);
 
 /// Parameters of SOBAS. The default has the transitions of Prasad 2004 with our conditions on a flat rate, and no upper
@@ -74,9 +76,9 @@ pub struct Config {
     /// Keeps watching after the decision, and starts anew when the path has changed (ours). A paced flow keeps watching
     /// in any case; with this option it also leaves state 6 again, and looks for more rate at least every ten seconds.
     pub continuous: bool,
-    /// The round-trip time of the samples is that of the path without a queue, such as the smallest seen. No queue
-    /// shows in it, and only the rate reveals a full path (ours; the kernel's form). Not to be combined with `pacing`,
-    /// which needs to see queues.
+    /// The round-trip time of the samples is that of the path without a queue, such as the smallest seen. It shows no
+    /// queue, so only the rate shows a full path (ours; the kernel's form). It must not be combined with `pacing`, which
+    /// needs a round-trip time that shows queues.
     pub unloaded_rtt: bool,
     /// A flat rate or a const-rate-drop decides by itself, and five values are flat by their slope alone: Prasad 2004
     /// without our conditions (`published.rs`).

@@ -1,10 +1,10 @@
 //! SOBAS with pacing (ours): a window says how much may be under way, not how fast it is sent.
 //!
-//! Problem: in slow start acknowledgements clock out two segments for each one delivered, so even a window of one
-//! bandwidth-delay product arrives at the tight link at twice its rate and overflows a shallow queue. Sending at the
-//! path's rate fills the path without a queue. But then the path's signatures vanish too: a rate under our limit is
-//! flat because of the limit, and no rate exceeds it. The queue is the remaining signature. It integrates the limit's
-//! error: a limit 0.2% too high shows within seconds, where no reading of a rate is that exact.
+//! Problem: in slow start each acknowledged segment lets two segments go. So even a window of one bandwidth-delay product
+//! arrives at the tight link at twice its rate, and overflows a shallow queue. Sending at the path's rate fills the path
+//! without a queue. But then the two signatures of a full path show nothing: below our limit the rate is flat because of
+//! the limit, and it never exceeds the limit. The queue still shows a limit that is too high. It adds up the error: a
+//! limit 0.2% too high shows within seconds, and no reading of a rate is that exact.
 //! Source: ours, upon the states of Prasad 2004.
 //! Terms: `P` is the rate limit; `T0` the smallest round-trip time; the path *queues* when `T`, averaged over a
 //! reading, exceeds `T0` by a 32nd and 0.5 ms; a queue *stands* when eight readings in a row queue (a burst of other
@@ -43,25 +43,26 @@ const USED: (u64, u64) = (995, 1_000);
 /// A flight is slowed by other flows if it arrives at less than this share of the limit. (Slow start paces at twice the
 /// congestion window per round trip, so a flight may be slower without them, but then there is no queue.)
 const SLOWED: (u64, u64) = (85, 100);
-/// A reading of at least this share of the limit is held back by the limit: half a segment of jitter at the ends of a
-/// window of 20 segments, and little against any change of a path.
+/// A reading of at least this share of the limit is held back by the limit. The remaining 3% allow for half a segment of
+/// jitter at the ends of a window of 20 segments; a change of the path is larger.
 const NEAR: (u64, u64) = (97, 100);
 /// Steps by which the limit is raised, in thousandths: first those of state 5, then those of a search. The last
 /// is below the slack of the window.
 const STEPS: [u64; 6] = [2, 4, 8, 20, 40, 50];
 /// The first step of a search.
 const SEARCH: usize = 3;
-/// Time between the steps of state 5, which also need [`QUIET`] readings: a limit 0.4% too high makes 2 ms of queue in
-/// it.
+/// Time between the steps of state 5, which also need [`QUIET`] readings. In this time a limit 0.4% too high makes 2 ms
+/// of queue.
 const CREEP: Micros = Micros::from_millis(500);
 /// Time before the first step after a cut, doubled with each further cut, at most [`DOUBLINGS`] times.
 const CREEP_AFTER_CUT: Micros = Micros::from_secs(5);
 const DOUBLINGS: u32 = 4;
-/// The bound of doublings for a continuous flow, which should notice more rate within seconds.
+/// The same bound for a continuous flow, which should find a higher rate within seconds.
 const DOUBLINGS_CONTINUOUS: u32 = 1;
 /// Flat queueing readings in a row that end a search: the second was measured at the tight link's own rate.
 const QUEUED: usize = 2;
-/// A search ends only if their rate is below this share of the limit: its steps exceed a path's rate by more.
+/// A search ends only if the rate of these readings is at most this share of the limit. The steps of a search exceed the
+/// path's rate by more than the remaining 1.5%.
 const BEYOND: (u64, u64) = (985, 1_000);
 /// Number of readings whose mean must show no queue before the limit creeps up.
 const QUIET: usize = 5;
@@ -69,11 +70,10 @@ const QUIET: usize = 5;
 const LOSSY: u32 = 3;
 /// A loss within this time after a step is attributed to the step.
 const BLAMED: Micros = Micros::from_secs(2);
-/// Parts for the limit after a cut in state 5, in thousandths. The limit becomes the third part of the arriving rate, but
-/// at least the first part of the old limit and the second part of the rate reached without a queue, and at most the
-/// third part of the old limit.
+/// Shares for a cut in state 5, in thousandths. The limit becomes 99.8% of the arriving rate, but at least 98% of the old
+/// limit and 99.5% of the rate reached without a queue, and at most 99.8% of the old limit.
 const CUT: (u64, u64, u64) = (980, 995, 998);
-/// Least share of the best rate in state 5 that a cut leaves.
+/// A cut leaves at least this share of the best rate in state 5.
 const KEPT: (u64, u64) = (97, 100);
 
 /// State of the search for the limit.
@@ -153,7 +153,7 @@ impl Sobas {
         }
     }
 
-    /// Whether the limit holds the rate back; also counts the readings in a row in which losses do.
+    /// Whether the limit holds the rate back. Also counts the readings in a row that are below the limit and saw losses.
     fn is_near(&mut self, view: &View, limit: Rate, lost: bool) -> bool {
         let near = view.reading.rate >= part(limit, NEAR);
         self.search.lossy = if lost && !near { self.search.lossy.saturating_add(1) } else { 0 };
@@ -190,7 +190,7 @@ impl Sobas {
         expected && beyond && flat && self.path.stands(QUEUED) || self.path.stands(STANDING)
     }
 
-    /// Ends the search if the path carries what was reached; otherwise goes on from what the path carries.
+    /// Ends the search if the path still carries the rate reached; otherwise goes on from the rate that the path carries.
     fn settle(&mut self, view: &View, limit: Rate) {
         let rate = self.path.mean_rate(QUEUED).unwrap_or(view.reading.rate);
         self.search.cuts = 0;
@@ -288,7 +288,7 @@ impl Sobas {
             }
             return;
         }
-        // A search finds the rate that the smaller `S` held back on the longer path.
+        // On the longer path the old `S` was too small and held the rate back; a search finds the higher rate.
         if searching {
             self.search.step = SEARCH;
         }
@@ -303,7 +303,8 @@ impl Sobas {
         self.enter(State::BufferLimited, view);
     }
 
-    /// Enters state 5 at this limit. The rate reached before is forgotten: if a queue stands here too, it was wrong.
+    /// Enters state 5 at this limit. Forgets the rate reached before, because that rate was wrong if a queue stands at
+    /// this limit, too.
     fn hold(&mut self, rate: Rate, view: &View) {
         self.search.step = 0;
         self.search.reached = Rate::ZERO;

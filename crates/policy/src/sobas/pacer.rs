@@ -11,15 +11,16 @@ use bufwise_units::{Bytes, Micros, Rate};
 /// Window over `P * T0`: 7%, the jitter of hosts, and four segments.
 const SLACK: (u64, u64) = (107, 100);
 const SLACK_SEGMENTS: u64 = 4;
-/// Share of the arriving rate that is sent during a drain: 4 round trips remove a quarter of one, more than the slack.
+/// Share of the arriving rate that is sent during a drain. In 4 round trips a drain removes a quarter of a round trip's
+/// data, more than the slack.
 const DRAINING: (u64, u64) = (15, 16);
-/// Time after which a drain shows. Its first reading still includes data that were under way before. So does the running
-/// average of the probes' round-trip times: the probe of each 10 ms has a weight of an eighth, so after 80 ms two thirds
-/// of the average are new.
+/// Time after which a drain shows. Its first reading still includes data sent before the drain. The running average of
+/// the probes' round-trip times still includes old ones: each probe, one per 10 ms, has a weight of an eighth, so after
+/// 80 ms two thirds of the average are new.
 const DRAIN_SHOWS_AFTER: Micros = Micros::from_millis(80);
 /// Readings and time that end a drain: by then the average holds a 400th of the old round-trip time.
 const DRAIN_AT_MOST: (u32, Micros) = (4, Micros::from_millis(500));
-/// A queue of our own falls by at least this part (a quarter) of the excess of a round trip.
+/// During a drain a queue of our own shrinks by at least this part (a quarter) of the excess of the round trip over `T0`.
 const DRAINED: u64 = 4;
 /// Readings whose mean is the round-trip time before a drain.
 const BEFORE: usize = 5;
@@ -43,14 +44,14 @@ pub(super) struct Drain {
     pub(super) then: State,
     began: Micros,
     readings: u32,
-    /// Round-trip time before the drain, and the sum and count of those measured since it can show.
+    /// Mean round-trip time before the drain; sum and count of the round-trip times measured since the drain can show.
     before: Micros,
     left: (Micros, u64),
     /// Whether the round-trip time fell or segments were lost: the queue was our own.
     pub(super) was_ours: bool,
 }
 
-/// Returns the time above `T0` that a window allows a round trip.
+/// Returns by how much a round trip may exceed `T0` before the window limits the flow.
 fn slack(base_rtt: Micros) -> Micros {
     base_rtt.scaled(SLACK.0, SLACK.1) - base_rtt + HOST_JITTER
 }
@@ -92,8 +93,8 @@ impl Pacer {
         self.window_rate = reached.min(old).max(self.window_rate.min(old));
     }
 
-    /// Returns the window for the present rate. During a drain it is `1.07 * T0` at the reduced rate, one
-    /// bandwidth-delay product of what arrived before.
+    /// Returns the window for the present rate. During a drain it is the data of `1.07 * T0` at the reduced rate, which is
+    /// one bandwidth-delay product of the rate that arrived before.
     pub(super) fn window(&self, base_rtt: Micros, mss: Bytes) -> Bytes {
         match &self.drain {
             Some(drain) => drain.rate.over(base_rtt.scaled(SLACK.0, SLACK.1)),
@@ -140,7 +141,7 @@ impl Pacer {
         }
         let enough = drain.before - Micros(drain.before.since(path.base()).0 / DRAINED);
         let fell = drain.left().is_some_and(|left| left < enough);
-        // A path that has only become longer loses no segments.
+        // A path that has only become longer loses no segments, so a loss also shows a queue of our own.
         drain.was_ours |= fell || lost;
         let drain = *drain;
         let empty = fell && !path.queues(rtt);

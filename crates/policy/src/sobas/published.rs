@@ -10,15 +10,15 @@
 //!   flat values, and the flow ends at a fifth of the path.)
 //!
 //! Beyond the paper (ours): a flat rate alone does not show a full path. After a loss far below the path's rate two
-//! windows may hold the same number of bytes by chance. And Reno's growth over five readings, some segments, drowns in
-//! the noise of a host that samples every few milliseconds once windows have hundreds of segments. A full path has a
+//! windows may hold the same number of bytes by chance. With windows of hundreds of segments, Reno's growth over five
+//! readings, some segments, is less than the noise of a host that samples every few milliseconds. A full path has a
 //! queue, or a rate near the largest seen and near the estimate. So
-//! - flat-rate counts only if a queue stands over those readings, or if the rate is at least 0.8 of the largest (Prasad
+//! - flat-rate counts only if a queue stands during those readings, or if the rate is at least 0.8 of the largest (Prasad
 //!   2004's measure of a drop) and 0.6 of `C'` (which may be a third too high, but not more); const-rate-drop counts
-//!   only if the latter held before the drop;
-//! - while a queue stands, five readings within 5% are flat whatever their slope, because only the path then holds the
+//!   only if the rate before the drop fulfils the second condition;
+//! - while a queue stands, five readings within 5% are flat whatever their slope, because then only the path limits the
 //!   rate;
-//! - a slow start whose rate is flat without that has ended in a loss: state 3 follows.
+//! - a slow start whose rate is flat without either condition has ended in a loss: state 3 follows.
 //!
 //! With [`Config::flat_alone`](super::Config::flat_alone) these three do not apply, and five readings are flat by their
 //! slope alone: the paper's rule as written. The choices above remain, because the paper needs some choice there.
@@ -27,8 +27,8 @@ use super::detectors::{LONGEST, falls};
 use super::{Sobas, State, View};
 use bufwise_units::{Bytes, Micros, Rate};
 
-/// This many readings in a row that are off by a fifth mean another path, or other flows on it. Fewer may be a host
-/// that paused; opening the window for that would fill the queue for seconds.
+/// This many readings in a row that differ from the decision by a fifth mean another path, or other flows on it. Fewer
+/// may come from a host that paused; opening the window then would fill the queue for seconds.
 const OUTLIERS: u32 = 4;
 /// The first limit over the estimated bandwidth-delay product: 1.2 (Prasad 2004, figure 8).
 const INITIAL_EXCESS: (u64, u64) = (12, 10);
@@ -37,12 +37,12 @@ const FLAT_IN_SLOW_START: usize = 2;
 const FLAT_LATER: usize = 5;
 /// Least share of the largest rate that a full path has: 0.8, Prasad 2004's measure of a drop.
 const NEAR_LARGEST: (u64, u64) = (4, 5);
-/// Least share of the estimate that a full path has: 0.6, because trains err by up to a third, and a margin.
+/// Least share of the estimate that a full path has: 0.6. Trains err by up to a third; the rest is a margin.
 const NEAR_ESTIMATE: (u64, u64) = (3, 5);
 /// For a continuous transfer, a change of rate or round trip by this part (a fifth) means another path; Prasad 2004's
 /// measure of a drop, in both directions.
 const CHANGED_BY: u64 = 5;
-/// Time after which a continuous transfer tries a decision again (ours: rare beside the ten round trips of a try).
+/// Time after which a continuous transfer tests its decision again (ours: a test takes ten round trips, much less).
 const RETRY: Micros = Micros::from_secs(10);
 /// For a continuous transfer, a retried rate within 5% of the old one counts as the old one (Prasad 2004's measure of
 /// constant).
@@ -111,7 +111,8 @@ impl Sobas {
         }
     }
 
-    /// Enters state 5 if either signature shows, or 3 if slow start has ended for another reason; true if so.
+    /// Enters state 5 if either signature shows, or 3 if slow start has ended for another reason; returns whether it
+    /// entered one of them.
     fn step_to_final(&mut self, view: &View, flat: usize) -> bool {
         let dropped = self.dropped();
         let alone = self.config.flat_alone;
@@ -139,7 +140,7 @@ impl Sobas {
         self.series.dropped_from_constant().filter(|rate| self.could_be_full(*rate))
     }
 
-    /// Whether the rate is near the largest rate and near the estimate; as published any rate may be the path's.
+    /// Whether the rate is near the largest rate and near the estimate. As published, any rate may be that of a full path.
     fn could_be_full(&self, rate: Rate) -> bool {
         let near = |(part, of), largest: Rate| rate.0 * of >= largest.0 * part;
         self.config.flat_alone || near(NEAR_LARGEST, self.peak) && near(NEAR_ESTIMATE, self.estimate)

@@ -90,7 +90,7 @@ impl RoundTrips {
         self.forget();
     }
 
-    /// Forgets the readings, which say nothing of what follows.
+    /// Forgets the readings, which say nothing of the time that follows.
     pub(super) fn forget(&mut self) {
         self.recent.clear();
     }

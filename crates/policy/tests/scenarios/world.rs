@@ -203,11 +203,13 @@ impl World {
         let Some(path) = flows.first().map(|(first, _)| first.path.clone()) else { return Vec::new() };
         let mut flows: Vec<Self> =
             flows.into_iter().map(|(flow, later)| flow.over(path.clone(), later)).collect();
-        while let Some((at, flow)) =
-            flows.iter_mut().map(|flow| (flow.next_action(), flow)).min_by_key(|(at, _)| *at)
+        // A flow's next action changes only when it acts itself.
+        let mut next: Vec<Nanos> = flows.iter().map(Self::next_action).collect();
+        while let Some((number, at)) = next.iter().copied().enumerate().min_by_key(|(_, at)| *at)
             && at < end
         {
-            flow.act(at);
+            flows[number].act(at);
+            next[number] = flows[number].next_action();
         }
         for flow in &mut flows {
             flow.now = end;
@@ -321,7 +323,7 @@ impl World {
 
     fn step(&mut self) {
         let [receives, sends] =
-            [&self.receiver_pauses, &self.sender_pauses].map(|p| p.end(self.now) == self.now);
+            [&self.receiver_pauses, &self.sender_pauses].map(|pauses| pauses.has_none(self.now));
         if receives && self.next_poll <= self.now {
             self.poll();
         }

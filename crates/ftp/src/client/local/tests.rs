@@ -132,3 +132,10 @@ fn the_tail_is_that_of_the_first_bytes() {
     assert_eq!(tail(&file, 2, 3).unwrap(), b"01");
     assert!(tail(&file, 11, 3).is_err());
 }
+
+#[test]
+fn a_file_system_without_locks_is_no_failure_of_a_lock() {
+    let lacks = |errno: Errno| lacks_locks(&errno.into());
+    assert!([Errno::ENOSYS, Errno::EOPNOTSUPP, Errno::ENOLCK].into_iter().all(lacks));
+    assert!(![Errno::EIO, Errno::EINTR, Errno::EWOULDBLOCK].into_iter().any(lacks));
+}

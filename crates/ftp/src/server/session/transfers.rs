@@ -148,8 +148,10 @@ impl ServerSession {
             self.reply(425, "EPSV or PASV first.")?;
             return Ok(None);
         };
+        let own = self.control.local;
         let sockets = match way {
-            Way::Active(_) => self.sockets(),
+            // A firewall, or the client itself, takes a connection from another address for a stranger's.
+            Way::Active(_) => self.sockets().with_source(own),
             Way::Passive(_) => Sockets::default(),
         };
         Ok(Some(Channel {
@@ -219,14 +221,7 @@ impl ServerSession {
             };
         }
         let Some(outcome) = self.running.take().map(Running::outcome) else { return Ok(()) };
-        let told = std::mem::take(&mut self.tuned).told;
-        let event = outcome.event.map(|event| match event {
-            Event::Transfer(transfer) => {
-                Event::Transfer(Box::new(Transfer { buffer_request: told, ..*transfer }))
-            }
-            other => other,
-        });
-        self.tell(event.as_ref());
+        self.tell_of_transfer(outcome.event);
         self.control.reply(&outcome.reply)?;
         for _ in 0..std::mem::take(&mut self.aborting) {
             self.reply(226, "The transfer is over.")?;
@@ -234,5 +229,17 @@ impl ServerSession {
         // The place may be lost from now on: a guest that lost it earlier would miss the reply.
         self.slot.end_transfer();
         Ok(())
+    }
+
+    /// Logs the end of the transfer.
+    pub(super) fn tell_of_transfer(&mut self, event: Option<Event>) {
+        let told = std::mem::take(&mut self.tuned).told;
+        let event = event.map(|event| match event {
+            Event::Transfer(transfer) => {
+                Event::Transfer(Box::new(Transfer { buffer_request: told, ..*transfer }))
+            }
+            other => other,
+        });
+        event.iter().for_each(|event| self.server.tell(event));
     }
 }

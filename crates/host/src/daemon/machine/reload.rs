@@ -62,11 +62,13 @@ impl Daemon {
         let same_format = task.settings.log_format == self.task.settings.log_format;
         let same_metrics = task.settings.metrics == self.task.settings.metrics;
         let same_otlp = task.settings.otlp == self.task.settings.otlp;
+        let same_interval = task.settings.otlp_interval == self.task.settings.otlp_interval;
         let same_history = task.settings.history == self.task.settings.history;
         task.settings.socket.clone_from(&self.task.settings.socket);
         task.settings.log_format = self.task.settings.log_format;
         task.settings.metrics.clone_from(&self.task.settings.metrics);
         task.settings.otlp.clone_from(&self.task.settings.otlp);
+        task.settings.otlp_interval = self.task.settings.otlp_interval;
         task.settings.history.clone_from(&self.task.settings.history);
         let task = Arc::<Task>::from(task);
         reload.stage = Stage::Loading(Arc::clone(&task));
@@ -75,6 +77,7 @@ impl Daemon {
             (same_format, "another log format"),
             (same_metrics, "another address of the metrics"),
             (same_otlp, "another receiver of the metrics"),
+            (same_interval, "another interval of the metrics"),
             (same_history, "another file of the history"),
         ] {
             if !same {

@@ -1,5 +1,7 @@
 //! Log lines about findings and about the daemon's life.
 
+use std::collections::BTreeSet;
+
 use bufwise_units::{Micros, counted};
 
 use super::super::event::{Found, Regrouped, Work};
@@ -12,6 +14,9 @@ use crate::tuner;
 /// Line of the log, and status for the service manager, once `restore` keeps the daemon from tuning.
 pub(super) const PAUSED: &str =
     "paused by bufwise restore: nothing is tuned until a reload or the next start";
+
+/// Most cgroups of groups that a line names: a pattern may fit hundreds.
+const NAMED: usize = 16;
 
 /// A line that is logged once the engines work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,6 +106,25 @@ impl Daemon {
         line.into_iter().for_each(|line| self.say(line, now));
     }
 
+    /// Logs refusals, each once until it has ended; `told` are those that were logged before. Returns what is logged now. A
+    /// line that would be left out now is logged after the next attempt.
+    pub(super) fn tell_refusals(
+        &mut self,
+        told: &BTreeSet<String>,
+        mut refused: BTreeSet<String>,
+        now: Micros,
+    ) -> BTreeSet<String> {
+        refused.retain(|text| {
+            let is_new = !told.contains(text);
+            let is_ready = self.limiter.is_ready(Kind::Refused, now);
+            if is_new && is_ready {
+                self.say(Line::warning(Kind::Refused, text), now);
+            }
+            !is_new || is_ready
+        });
+        refused
+    }
+
     fn tell_room(&mut self, known: usize, left_alone: usize, now: Micros) {
         // The number changes from search to search.
         let told = self.troubles.get(&Trouble::Room).cloned();
@@ -147,11 +171,15 @@ impl Daemon {
 
     pub(super) fn tell_regrouped(&mut self, regrouped: Regrouped, now: Micros) {
         let Regrouped { found, gone, refused, missing, passed_on, .. } = regrouped;
-        self.say_all(refused, |line| Line::warning(Kind::Refused, line), now);
+        // One line, because each cgroup is reported once.
+        if let Some(refused) = joined(refused) {
+            self.say(Line::warning(Kind::Refused, refused), now);
+        }
+        let cgroups = joined(gone.into_iter().chain(found).collect());
         let theirs = if passed_on == 1 { "its group" } else { "their groups" };
         let passed_on = (passed_on > 0).then(|| counted(passed_on, "connection"));
         let passed_on = passed_on.map(|connections| format!("{connections} passed on to {theirs}"));
-        let news: Vec<String> = gone.into_iter().chain(found).chain(missing).chain(passed_on).collect();
+        let news: Vec<String> = cgroups.into_iter().chain(missing).chain(passed_on).collect();
         if !news.is_empty() {
             self.say(Line::info(Kind::Group, news.join("; ")), now);
         }
@@ -181,6 +209,13 @@ impl Daemon {
         }
         self.settled();
     }
+}
+
+/// Joins texts on cgroups to one line, which has at most [`NAMED`] of them; `None`: there is none.
+fn joined(mut texts: Vec<String>) -> Option<String> {
+    let more = texts.drain(texts.len().min(NAMED)..).count();
+    texts.extend((more > 0).then(|| counted(more, "more cgroup")));
+    (!texts.is_empty()).then(|| texts.join("; "))
 }
 
 /// Returns the changes in a namespace with their reasons, in one line. A maximum applies to the whole namespace: it

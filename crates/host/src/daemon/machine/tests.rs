@@ -201,16 +201,18 @@ fn what_is_settled_at_the_start_is_kept_and_said() {
     other.settings.log_format = crate::log::Format::Json;
     other.settings.metrics = Some("127.0.0.1:9847".parse().unwrap());
     other.settings.otlp = Some("http://127.0.0.1:4318".parse().unwrap());
+    other.settings.otlp_interval = "60s".parse().unwrap();
     other.settings.history = Some("/elsewhere".into());
     world.configurations.push_back(Ok(other));
     world.feed(Event::Hangup);
     assert_eq!(
-        world.log[..5],
+        world.log[..6],
         [
             "another control socket takes effect at the next start",
             "another log format takes effect at the next start",
             "another address of the metrics takes effect at the next start",
             "another receiver of the metrics takes effect at the next start",
+            "another interval of the metrics takes effect at the next start",
             "another file of the history takes effect at the next start"
         ]
     );
@@ -369,6 +371,21 @@ fn a_reload_from_a_pause_that_fails_stays_paused_with_nothing_raised() {
 }
 
 #[test]
+fn bounds_that_cannot_be_checked_are_told_once_for_each_cause() {
+    let mut world = World::tuning(task("abt"));
+    let mut told = Vec::new();
+    for causes in [&["full"][..], &["full"], &["gone"], &[], &["gone"]] {
+        // No other line of the kind keeps this one out of the log.
+        world.now += MINUTE;
+        let seen = causes.iter().map(|cause| ("blue".to_owned(), Err(failure(cause))));
+        world.feed(Event::MaximaSeen(seen.collect()));
+        told.push(std::mem::take(&mut world.log).len());
+    }
+    assert_eq!(told, [1, 0, 1, 0, 1]);
+    assert_eq!(world.daemon.counts.refused_bounds, 4, "the metrics show that it lasts");
+}
+
+#[test]
 fn pressure_comes_and_goes() {
     let mut world = World::tuning(task("abt"));
     let budget = task("abt").plan.budget;
@@ -439,6 +456,14 @@ fn cgroups_of_groups_are_looked_for_with_namespaces_and_what_comes_is_swept() {
     assert_eq!(world.did[1..], ["regroup", "sweep"]);
     let told = "group db: cgroup /db found; 3 connections passed on to their groups";
     assert!(world.log.iter().any(|line| line == told), "{:?}", world.log);
+
+    let found = (1..=20).map(|number| format!("group db: cgroup /db{number} found")).collect();
+    let refused = vec!["cgroup /x stays".to_owned(), "cgroup /y stays".to_owned()];
+    world.regrouped.push_back(Regrouped { found, refused, ..Regrouped::default() });
+    world.run(Micros::from_secs(5));
+    let told = world.log.iter().find(|line| line.contains("/db1 ")).expect("it is told");
+    assert!(told.ends_with("cgroup /db16 found; 4 more cgroups"), "{told}");
+    assert!(world.log.iter().any(|line| line == "cgroup /x stays; cgroup /y stays"), "{:?}", world.log);
 
     // Connections in a newly found namespace may be in a group.
     let new = vec![("green".to_owned(), Vec::new())];

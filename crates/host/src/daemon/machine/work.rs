@@ -148,7 +148,8 @@ impl Daemon {
             let line = format_args!("{count} adopted in network namespace {label}");
             self.say(Line::info(Kind::Adopted, line), now);
         }
-        self.say_all(sweep.refused, |line| Line::warning(Kind::Refused, line), now);
+        let told = std::mem::take(&mut self.unswept);
+        self.unswept = self.tell_refusals(&told, sweep.refused.into_iter().collect(), now);
         if sweep.adoption_limit.is_some() && sweep.adoption_limit != self.adoption_limit {
             let limit = sweep.adoption_limit.as_deref().unwrap_or_default();
             let line = Line::info(Kind::AdoptionLimit, format_args!("existing connections are {limit}"));
@@ -184,15 +185,13 @@ impl Daemon {
     }
 
     pub(super) fn maxima_seen(&mut self, seen: Vec<(String, Result<Vec<Change>>)>, now: Micros) {
-        let mut loaded_by_it = false;
+        let (mut loaded_by_it, mut refused) = (false, BTreeSet::new());
         for (label, changes) in seen {
             let changes = match changes {
                 Ok(changes) => changes,
                 Err(error) => {
                     self.counts.refused_bounds += 1;
-                    let words = in_words(&error);
-                    let line = format_args!("network namespace {label}: {words}");
-                    self.say(Line::warning(Kind::Refused, line), now);
+                    refused.insert(format!("network namespace {label}: {}", in_words(&error)));
                     continue;
                 }
             };
@@ -204,6 +203,8 @@ impl Daemon {
                 self.say(Line::info(Kind::Administrator, line), now);
             }
         }
+        let told = std::mem::take(&mut self.unwatched);
+        self.unwatched = self.tell_refusals(&told, refused, now);
         if loaded_by_it && self.is_tuning() {
             let task = Arc::clone(&self.task);
             let stage = Stage::Loading(Arc::clone(&task));

@@ -227,6 +227,29 @@ fn data_is_what_moves_much_on_the_flows_that_are_measured() {
 }
 
 #[test]
+fn a_connection_over_a_slow_path_carries_data_and_a_small_document_there_does_not() {
+    let flow = Flow { path: 1, ..Flow::default() };
+    let documents = Flow { amount: Amount::Requests(1_000, 10, 10), ..flow.clone() };
+    let case = Case {
+        name: String::new(),
+        paths: Vec::new(),
+        flows: vec![Flow::default(), flow, documents],
+        memory: None,
+        quick: true,
+        setup: Default::default(),
+    };
+    // Own port, flow, path, bytes acknowledged.
+    let connections: [(u16, u16, u8, u64); 5] =
+        [(1, 0, 0, 9_000_000), (2, 0, 0, 500), (3, 1, 1, 50_000), (4, 1, 1, 500), (5, 2, 1, 10_000)];
+    let samples = connections.map(|(own, flow, path, bytes)| {
+        let one = sample(1.0, own, flow, bytes, 20);
+        ConnectionSample { peer: SocketAddr::from(([198, 18, path, 2], one.peer.port())), ..one }
+    });
+    let data = data_samples(Way::Upload, &case, &samples);
+    assert_eq!(data.iter().map(|sample| sample.local.port()).collect::<Vec<_>>(), [1, 3]);
+}
+
+#[test]
 fn a_settled_rate_is_that_of_all_connections_while_all_carry_data() {
     let line = |port: u16, from: u32, to: u32, rate: u64| {
         (from..=to).map(move |t| sample(f64::from(t), port, 0, u64::from(t - from + 1) * rate, 20))
