@@ -148,9 +148,16 @@ impl Finder {
         let processes: Vec<i32> = self.ours.iter().copied().collect();
         for pid in processes {
             match reach::sockets_if_allowed(pid) {
-                Ok(sockets) => sockets.for_each(|(inode, place)| {
-                    places.entry(inode).or_insert(place);
-                }),
+                Ok(sockets) => {
+                    let mut sockets = sockets.peekable();
+                    // A nearer `run` has copies of its command's sockets while it samples them, and no connections of its own.
+                    if sockets.peek().is_some() && pid != self.own && is_run(pid) {
+                        continue;
+                    }
+                    sockets.for_each(|(inode, place)| {
+                        places.entry(inode).or_insert(place);
+                    });
+                }
                 Err(error) => is_complete &= !self.is_unread(pid, &error),
             }
         }

@@ -14,6 +14,9 @@ const WINDOW: Bytes = Bytes(128 << 10);
 const ROOM: u64 = 256 << 10;
 /// Payload of a segment.
 const SEGMENT: u32 = 1_448;
+/// Memory of a segment. The kernel takes one if the memory before it is within the buffer (`tcp_can_ingest()`), so the last one may
+/// exceed it.
+const LAST: u64 = 2_304;
 
 struct Scene {
     engine: Engine,
@@ -92,7 +95,7 @@ fn root_what_readers_leave_unread_is_within_their_shares_together() {
         // The level by which user space shares the rest.
         for connection in &connections {
             let told = connection.flow(&scene.engine).unwrap().sample.receive_queued;
-            assert!(told.0 > ROOM / 4 && told.0 <= ROOM, "{rule:?}: {told}");
+            assert!(told.0 > ROOM / 4 && told.0 <= ROOM + LAST, "{rule:?}: {told}");
         }
     }
 }
