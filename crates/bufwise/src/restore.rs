@@ -40,7 +40,7 @@ impl RestoreArgs {
         // If a daemon refuses or fails, that is the result: nothing is changed without it.
         let restored = if self.leftovers { None } else { ask_daemon(self.socket)? };
         let tried = Caps::of_host().ownerless().is_ok_and(|left| !left.is_empty());
-        // What the daemon has done is told, and the laboratory's list put back, all the same.
+        // The daemon's own work is still told, and the laboratory's list is still put back.
         let mut cleared = leftovers::clear()
             .unwrap_or_else(|error| Cleared { failed: vec![in_words(&error)], ..Cleared::default() });
         if !self.leftovers {

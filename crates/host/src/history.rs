@@ -87,7 +87,7 @@ pub struct Kept {
 /// `None` if it is the content of another file.
 #[must_use]
 pub fn rewritten_file(content: &[u8]) -> Option<(Vec<u8>, usize)> {
-    // Nothing in memory can refuse to be read or written.
+    // Reading and writing memory cannot fail.
     file::rewritten(content).ok().flatten()
 }
 

@@ -44,7 +44,7 @@ static bool is_taken(struct bpf_sock_ops *ctx)
 		fast = bpf_sk_storage_get(&fast_path, sk, NULL, taken ? BPF_SK_STORAGE_GET_F_CREATE : 0);
 	if (!fast)
 		return taken;
-	/* What a closed connection has left is for the record of the next one (go_on_after_close()). */
+	/* The notes of a closed connection are for the record of the next one (go_on_after_close()). */
 	if (taken || fast->next_window != BW_CLOSED)
 		fast->next_window = taken ? BW_NEVER : 0;
 	/* A clamp that differs from an earlier one would make a sample due, whatever the mark says. */

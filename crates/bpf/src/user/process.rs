@@ -1,4 +1,4 @@
-//! What `/proc` tells of processes.
+//! Reads processes from `/proc`.
 
 use std::collections::HashSet;
 use std::fs;

@@ -94,7 +94,7 @@ fn root_without_privilege_connected_and_accepted_ends_are_sized() {
         let found = all.iter().find(|one| one[counter].as_u64() > Some(500_000));
         found.unwrap_or_else(|| panic!("the transfer was not seen: {report}")).clone()
     };
-    // What these two assert depends on no rate: they run beside each other.
+    // The assertions on these two depend on no rate, so they run beside each other.
     let transfer = &transfer;
     let [fixed, shared] = thread::scope(|scope| {
         let policies: [&[&str]; 2] = [&["fixed:64KiB"], &["abt,drs", "--memory", "256KiB"]];

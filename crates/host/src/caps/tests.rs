@@ -548,7 +548,7 @@ fn a_journal_that_was_written_again_has_the_same_lines() {
     let later = "net.ipv4.tcp_later\t1 2\t3 4\r\n";
     let device = "gso_max_size of eth0 (device 7)\t65536 65536\t4096 4096\n";
     let ours = "net.ipv4.tcp_rmem\t1 2 3\t1 2 4\t1 2 5\n";
-    // Nothing can be put back if no value is ours.
+    // An entry without a value of ours cannot be put back.
     let damaged = "net.core.rmem_max\t212992\nnet.ipv4.tcp_wmem\t1 2\n";
     let unknown = "gso_max_size of \0 (device 8)\t1 1\t2 2\n";
     let once = rewritten_journal(format!("{later}{device}{damaged}{unknown}{ours}").as_bytes());

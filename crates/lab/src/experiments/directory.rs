@@ -74,7 +74,7 @@ fn remove_left(parent: &Path) {
             && own()
             && let Some(_lock) = lock(&entry.path())
         {
-            // What cannot be removed is found again by the next run.
+            // The next run finds again a directory that cannot be removed now.
             let _best_effort = fs::remove_dir_all(entry.path());
         }
     }

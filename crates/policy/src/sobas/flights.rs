@@ -4,7 +4,7 @@
 //! leave. If other flows use much of the link, a flow paced at the link's rate overflows the queue within a round trip,
 //! before any rate has stopped growing.
 //! Source: ours. A flow that enters a growing first-come-first-served queue leaves it at its share of all that enters.
-//! That is slower than it entered, and faster than the rate that other flows leave free.
+//! This share is less than the rate at which it entered, and more than the rate that other flows leave free.
 //! Terms: a *flight* is what the sender has under way in one round trip; a *span* is a part of the time in which it arrives.
 //! Rule: the rate at which a flight arrives while the queue grows is a better limit than the link's rate. Such a flight
 //! arrives some round trips before the one that overflows the queue.
