@@ -51,9 +51,9 @@ pub(crate) enum SweptState {
 }
 
 /// `BW_LAYOUT`: the version of the structures.
-pub(crate) const LAYOUT: u32 = 22;
+pub(crate) const LAYOUT: u32 = 23;
 
-const _: () = assert!(size_of::<bw_flow>() == 1688);
+const _: () = assert!(size_of::<bw_flow>() == 1696);
 const _: () = assert!(size_of::<bw_config>() == 112);
 const _: () = assert!(size_of::<bw_control>() == 72);
 const _: () = assert!(size_of::<bw_swept>() == 40);

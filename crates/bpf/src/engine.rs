@@ -9,6 +9,7 @@
 #![expect(unsafe_code, reason = "the descriptor of the ring is lent by no library")]
 
 mod handover;
+mod requests;
 
 use std::collections::HashMap;
 use std::io;
@@ -38,6 +39,7 @@ use crate::sweep::{Pass, Sweeper};
 use crate::swept::Swept;
 use crate::user_space::Records;
 use crate::version::sweeps_switch_callbacks_on;
+pub use requests::Request;
 
 /// "No bound" in the kernel's structures.
 const NO_LIMIT: u64 = u64::MAX;
@@ -90,19 +92,6 @@ impl From<Order> for bw_order {
     }
 }
 
-/// A request for limits that a program cannot set itself; `None`: the limit stays as it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Request {
-    /// Cookie of the socket.
-    pub cookie: u64,
-    /// Limit of the send buffer (memory: twice `SO_SNDBUFFORCE`).
-    pub send_buffer: Option<Bytes>,
-    /// Limit of the receive buffer (memory: twice `SO_RCVBUFFORCE`).
-    pub receive_buffer: Option<Bytes>,
-    /// Window clamp (payload), which programs cannot set before Linux 5.11.
-    pub window: Option<Bytes>,
-}
-
 /// The loaded programs. Dropping the engine detaches them, except in a panic.
 #[derive(Debug)]
 pub struct Engine {
@@ -152,7 +141,7 @@ impl Engine {
         builder
             .add(&maps.requests, move |bytes| {
                 // The receiver is gone while the engine is being dropped.
-                let _over = BwRequest::read(bytes).map(|request| sender.send(from_kernel(request)));
+                let _over = BwRequest::read(bytes).map(|request| sender.send(Request::from_kernel(request)));
                 0
             })
             .map_err(refused("opening the ring"))?;
@@ -471,13 +460,13 @@ impl Engine {
         self.orders.write(&self.maps.orders, orders).map_err(failed("writing the connections' shares"))
     }
 
-    /// Returns the requests that have come since the last call.
+    /// Returns the requests that have come since the last call, one for each connection.
     ///
     /// # Errors
     /// [`EngineError::Map`] with the kernel's answer.
     pub fn requests(&mut self) -> Result<Vec<Request>, EngineError> {
         self.ring.consume().map_err(failed("reading the programs' requests"))?;
-        Ok(self.requests.try_iter().collect())
+        Ok(requests::latest(self.requests.try_iter()))
     }
 
     /// Returns a descriptor that is readable while there are requests.
@@ -494,16 +483,6 @@ impl Drop for Engine {
         if !self.stays && !thread::panicking() {
             self.detach();
         }
-    }
-}
-
-fn from_kernel(request: BwRequest) -> Request {
-    let wanted = |size: u32| (size != 0).then_some(Bytes(size.into()));
-    Request {
-        cookie: request.cookie,
-        send_buffer: wanted(request.sndbuf),
-        receive_buffer: wanted(request.rcvbuf),
-        window: wanted(request.clamp),
     }
 }
 

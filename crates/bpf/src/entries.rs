@@ -67,14 +67,15 @@ impl Entries {
         Ok(entries)
     }
 
-    /// Writes the records of open connections into another map; returns their number. Two facts are reset for the new
-    /// owner: whether buffers that were found locked are the applications', and which groups match a program.
+    /// Writes the records of open connections into another map; returns their number. Three facts are reset for the new
+    /// owner: whether buffers that were found locked are the applications', which groups match a program, and the sizes that
+    /// the kernel has cut, because the new owner has read the host's maxima since.
     pub(crate) fn write(&self, map: &MapHandle, take_over: bool) -> libbpf_rs::Result<usize> {
         let open = self.0.iter().filter(|(_, flow)| !FlowState::is_over(flow));
         let mut written = 0;
         for (cookie, flow) in open {
             let owned = if take_over { 0 } else { flow.owned | flow.found_locks };
-            let entry = bw_flow { owned, program_groups: 0, ..*flow };
+            let entry = bw_flow { owned, program_groups: 0, cut_sndbuf: 0, cut_rcvbuf: 0, ..*flow };
             map.update(&cookie.to_ne_bytes(), entry.bytes(), MapFlags::ANY)?;
             written += 1;
         }

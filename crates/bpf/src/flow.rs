@@ -10,9 +10,10 @@ use crate::fit::FitState;
 
 /// `tcpi_min_rtt` before the first measurement.
 const NO_RTT: u32 = u32::MAX;
-/// Bits of `owned`, as in the kernel's `sk_userlocks`.
+/// Bits of `owned`: as in the kernel's `sk_userlocks`, and the window clamp.
 const SEND: u32 = 1;
 const RECEIVE: u32 = 2;
+pub(crate) const CLAMP: u32 = 4;
 /// The kernel's numbers of states.
 const ESTABLISHED: u32 = 1;
 const CLOSE_WAIT: u32 = 8;
@@ -97,7 +98,7 @@ pub struct FlowState {
     pub set_send_buffer: Option<Bytes>,
     /// Limit of the receive buffer (memory) that bufwise set last; `None`: none.
     pub set_receive_buffer: Option<Bytes>,
-    /// Window clamp (payload) that bufwise set last; `None`: none.
+    /// Window clamp (payload) that bufwise set last; `None`: none, or the application has set its own.
     pub set_window: Option<Bytes>,
     /// Pacing rate that keeps it to its share of the memory, or below fit's roof; `None`: none.
     pub set_pacing: Option<Rate>,
@@ -168,7 +169,7 @@ impl FlowState {
             bytes_sent: Bytes(flow.bytes_sent),
             set_send_buffer: set(flow.set_sndbuf),
             set_receive_buffer: set(flow.set_rcvbuf),
-            set_window: set(flow.set_clamp),
+            set_window: set(flow.set_clamp).filter(|_| flow.owned & CLAMP == 0),
             set_pacing: (flow.set_pace != 0).then_some(Rate(flow.set_pace.into())),
             set_unsent: set(flow.set_unsent),
             decided_send: (flow.decided_send != 0).then_some(Bytes(flow.decided_send)),

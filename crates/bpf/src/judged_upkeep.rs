@@ -72,6 +72,39 @@ fn a_locked_buffer_that_was_neither_set_nor_requested_is_the_applications() {
 }
 
 #[test]
+fn a_clamp_of_less_than_half_of_the_kernels_is_the_applications_unless_it_was_set_last() {
+    const CLAMP: u32 = 4;
+    let mut config = config(SendRule::Kernel, ReceiveRule::Drs);
+    let flow = bw_flow { rcvbuf: 1 << 20, rcv_wscale: 7, set_clamp: 400_000, ..bw_flow::default() };
+    let settled = |config: &bw_config, flow: bw_flow, clamp, ratio| {
+        let mut flow = flow;
+        rules::settle_clamp(config, &mut flow, clamp, ratio);
+        (flow.owned, flow.set_clamp)
+    };
+    // Without a ratio the kernel's is a quarter of the memory at least; with one it is that part, and half at most.
+    for (ratio, half) in [(0, 131_072), (16, 32_768), (128, 262_144), (255, 262_144)] {
+        assert_eq!(settled(&config, flow, half - 1, ratio), (CLAMP, half - 1), "{ratio}");
+        assert_eq!(settled(&config, flow, half, ratio), (0, 400_000), "{ratio}");
+    }
+    let small = bw_flow { set_clamp: 20_000, ..flow };
+    assert_eq!(settled(&config, small, 20_000, 128), (0, 20_000), "bufwise's");
+    let unscaled = bw_flow { rcv_wscale: 0, ..flow };
+    assert_eq!(settled(&config, unscaled, 65_535, 128), (0, 400_000), "no window is larger");
+    let theirs = bw_flow { owned: CLAMP, set_clamp: 20_000, rcvbuf: 32_768, ..flow };
+    assert_eq!(settled(&config, theirs, 20_000, 128), (CLAMP, 20_000), "as before, whatever the buffer is");
+    assert_eq!(settled(&config, theirs, 30_000, 128), (0, 0), "opened");
+    let requested = bw_flow { requested_clamp: 50_000, ..flow };
+    assert_eq!(settled(&config, requested, 20_000, 128), (0, 400_000), "an earlier one of bufwise's");
+    config.take_over = 1;
+    assert_eq!(settled(&config, flow, 20_000, 128), (0, 400_000), "taken over");
+    // Autotuning keeps a buffer behind such a window, unless bufwise has ended it.
+    let sized = [(0, 0), (CLAMP, 0), (CLAMP, 1), (RECEIVE, 1)].map(|(owned, set_rcvbuf)| {
+        rules::may_size_receive_buffer(&bw_flow { owned, set_rcvbuf, ..bw_flow::default() })
+    });
+    assert_eq!(sized, [true, false, true, false]);
+}
+
+#[test]
 fn a_size_at_the_cap_needs_no_request_and_what_is_set_already_no_step() {
     let mut config = config(SendRule::Abt, ReceiveRule::Drs);
     let cap = u64::from(config.send_cap);
@@ -107,12 +140,66 @@ fn a_size_at_the_cap_needs_no_request_and_what_is_set_already_no_step() {
     assert_eq!(send(reached, cap + 1), request);
     assert_eq!(send(bw_flow { set_sndbuf: 1, ..reached }, cap + 1), Step::default());
     // Socket options take less than 1 GiB.
-    config.max_send = NONE;
+    (config.max_send, config.send_cap, config.receive_cap) = (NONE, u32::MAX, u32::MAX);
     let all = Step { value: (1 << 30) - 1, request: 0 };
     assert_eq!(rules::step_send(&config, &mut { new }, NONE, true), all);
     assert_eq!(step_receive(&config, &mut { new }, NONE, true), all);
     config.max_send = 77_777;
     assert_eq!(rules::step_send(&config, &mut { new }, NONE, false), Step { value: 77_777, request: 0 });
+}
+
+/// A program's setsockopt() would cut the buffer to the cap, below what is under way or on offer.
+#[test]
+fn without_user_space_a_buffer_beyond_the_cap_keeps_what_was_granted() {
+    let config = config(SendRule::Abt, ReceiveRule::Drs);
+    let granted = bw_flow {
+        sndbuf: 4 << 20,
+        set_sndbuf: 4 << 20,
+        rcvbuf: 4 << 20,
+        set_rcvbuf: 4 << 20,
+        ..bw_flow::default()
+    };
+    let send = |payload| rules::step_send(&config, &mut { granted }, payload, true);
+    let receive = |memory| step_receive(&config, &mut { granted }, memory, true);
+    for more_or_less in [8 << 20, 3 << 20] {
+        let steps = (send(more_or_less / 2), receive(more_or_less));
+        assert_eq!(steps, (Step::default(), Step::default()), "{more_or_less}");
+    }
+    let of_cap = Step { value: config.send_cap, request: 0 };
+    assert_eq!((send(config.send_cap.into()), receive(2 * u64::from(config.receive_cap))), (of_cap, of_cap));
+    let small = bw_flow { sndbuf: 87_040, rcvbuf: 131_072, ..bw_flow::default() };
+    let steps = (
+        rules::step_send(&config, &mut { small }, 8 << 20, true),
+        step_receive(&config, &mut { small }, 8 << 20, true),
+    );
+    assert_eq!(steps, (of_cap, of_cap), "as far as a program may set it");
+}
+
+#[test]
+fn a_cap_that_was_lowered_since_the_load_shows_by_a_size_that_was_cut() {
+    let config = config(SendRule::Abt, ReceiveRule::Drs);
+    let cut = bw_flow {
+        sndbuf: 100_000,
+        set_sndbuf: 100_000,
+        cut_sndbuf: 100_000,
+        rcvbuf: 80_000,
+        set_rcvbuf: 80_000,
+        cut_rcvbuf: 80_000,
+        ..bw_flow::default()
+    };
+    let send = |flow: bw_flow, payload| rules::step_send(&config, &mut { flow }, payload, false);
+    let receive = |flow: bw_flow, memory| step_receive(&config, &mut { flow }, memory, false);
+    let requested = |value, request| Step { value, request };
+    assert_eq!((send(cut, 60_000), receive(cut, 90_000)), (requested(0, 120_000), requested(0, 90_000)));
+    let smaller = bw_flow { sndbuf: 50_000, rcvbuf: 50_000, ..cut };
+    let steps = (send(smaller, 60_000), receive(smaller, 90_000));
+    assert_eq!(steps, (requested(50_000, 120_000), requested(40_000, 90_000)));
+    assert_eq!((send(cut, 40_000), receive(cut, 80_000)), (requested(40_000, 0), requested(40_000, 0)));
+    let granted = bw_flow { sndbuf: 120_000, set_sndbuf: 120_000, ..cut };
+    assert_eq!((send(granted, 60_000), send(granted, 55_000)), (Step::default(), requested(0, 110_000)));
+    // A cap that has risen since does not count.
+    let before = bw_flow { cut_sndbuf: u32::MAX, ..cut };
+    assert_eq!(send(before, u64::from(config.send_cap) + 1).value, config.send_cap);
 }
 
 /// A payload of 0 is a decision; a value of 0 would stand for no step, and a large buffer would stay.

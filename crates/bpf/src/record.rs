@@ -9,6 +9,7 @@ use bufwise_units::CongestionControl;
 use crate::abi::bw_flow;
 use crate::flow::{CLOSED, number_of};
 use crate::rules;
+use crate::version::tells_windows;
 
 /// Bytes that a writer fills at once on most devices, whatever its limit (`GSO_LEGACY_MAX_SIZE`).
 const LAST_BUFFER: u32 = 65_536;
@@ -75,8 +76,7 @@ pub(crate) fn note(flow: &mut bw_flow, one: &Connection, at: u64) {
     flow.segs_in = info.data_segs_in;
     flow.out_of_order = info.rcv_ooopack.wrapping_sub(flow.fit_window.found_out_of_order);
     flow.delivered_segs = info.delivered;
-    // Kernels before Linux 6.2 do not report the window, which is at most half of the buffer.
-    flow.rcv_wnd = if info.rcv_wnd == 0 { mem.rcvbuf / 2 } else { info.rcv_wnd };
+    flow.rcv_wnd = offered(info.rcv_wnd, mem.rcvbuf, tells_windows());
     flow.delivered = u32::try_from(info.delivery_rate / u64::from(info.snd_mss.max(1))).unwrap_or(u32::MAX);
     flow.delivered_in = SECOND;
     flow.sndbuf = mem.sndbuf;
@@ -88,6 +88,12 @@ pub(crate) fn note(flow: &mut bw_flow, one: &Connection, at: u64) {
     flow.app_limited = info.app_limited().into();
     flow.rto = info.rto;
     flow.congestion_control = congestion_control(&one.congestion);
+}
+
+/// Returns the window on offer (bytes), as the kernel reports it. Where it reports none, the window is at most half of the buffer.
+/// Otherwise 0 is the window of a reader that has stopped: a larger one would make its buffer grow.
+fn offered(reported: u32, rcvbuf: u32, is_reported: bool) -> u32 {
+    if reported == 0 && !is_reported { rcvbuf / 2 } else { reported }
 }
 
 /// Returns a number that grows whenever data moves: the bytes in both directions and the segments out of order, because the
@@ -123,5 +129,16 @@ fn words(address: SocketAddr) -> (u32, [u32; 4]) {
             }
             (6, words)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_of_zero_is_unknown_only_where_the_kernel_reports_none() {
+        assert_eq!([offered(0, 131_072, false), offered(0, 131_072, true)], [65_536, 0]);
+        assert_eq!([false, true].map(|is_reported| offered(20_000, 131_072, is_reported)), [20_000; 2]);
     }
 }

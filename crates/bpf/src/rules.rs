@@ -29,6 +29,7 @@ pub(crate) struct Step {
 unsafe extern "C" {
     fn bufwise_rules_begin(config: *const bw_config, flow: *mut bw_flow);
     fn bufwise_settle(config: *const bw_config, flow: *mut bw_flow, locks: u32);
+    fn bufwise_settle_clamp(config: *const bw_config, flow: *mut bw_flow, clamp: u32, ratio: u32);
     fn bufwise_decide_send(
         decision: *mut SendDecision,
         config: *const bw_config,
@@ -69,6 +70,7 @@ unsafe extern "C" {
     fn bufwise_room_doublings(room: *const bw_room, now: u64) -> u32;
     fn bufwise_room_news(flow: *const bw_flow) -> u32;
     fn bufwise_room_learn(room: *mut bw_room, flow: *mut bw_flow, news: u32, now: u64);
+    fn bufwise_may_size_rcvbuf(flow: *const bw_flow) -> u32;
     fn bufwise_memory_of_window(offered: u64, ratio: u32) -> u64;
     fn bufwise_decide_rcvbuf(
         config: *const bw_config,
@@ -105,6 +107,13 @@ pub(crate) fn settle(config: &bw_config, flow: &mut bw_flow, locks: u32) {
     unsafe { bufwise_settle(config, flow, locks) }
 }
 
+/// Recognises a window that the application or the route bounds; `clamp` is the socket's (bytes), `ratio` as in `scaling_ratio`,
+/// 0: unknown.
+pub(crate) fn settle_clamp(config: &bw_config, flow: &mut bw_flow, clamp: u32, ratio: u32) {
+    // SAFETY: the structures are those of flow.h and outlive the call; C keeps no pointer.
+    unsafe { bufwise_settle_clamp(config, flow, clamp, ratio) }
+}
+
 /// Decides the payload that the send buffer should hold, and the share; `stale`: user space has stopped its
 /// heartbeat.
 pub(crate) fn decide_send(
@@ -127,7 +136,7 @@ pub(crate) fn share_binds(config: &bw_config, all: &bw_control, flow: &bw_flow, 
     unsafe { bufwise_share_binds(config, all, flow, share) != 0 }
 }
 
-/// Returns the change that makes the send buffer hold that payload; `stale`: without requests, whatever the cap.
+/// Returns the change that makes the send buffer hold that payload; `stale`: without a request beyond the cap.
 pub(crate) fn step_send(config: &bw_config, flow: &mut bw_flow, payload: u64, stale: bool) -> Step {
     // The rule fills both fields.
     let mut step = Step { value: u32::MAX, request: u32::MAX };
@@ -212,6 +221,12 @@ pub(crate) fn learn_room<'a>(flow: &mut bw_flow, now: u64, remembered: impl FnOn
         // SAFETY: the structures are those of flow.h and peers.h and outlive the call; C keeps no pointer.
         unsafe { bufwise_room_learn(remembered(), flow, news, now) }
     }
+}
+
+/// Returns whether bufwise may size the receive buffer.
+pub(crate) fn may_size_receive_buffer(flow: &bw_flow) -> bool {
+    // SAFETY: the structure is that of flow.h and outlives the call.
+    unsafe { bufwise_may_size_rcvbuf(flow) != 0 }
 }
 
 /// Returns the memory for a window that the peer may fill; `ratio` as in `scaling_ratio`, 0: unknown.

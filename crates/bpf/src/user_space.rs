@@ -67,6 +67,8 @@ pub(crate) struct UserSpace {
 
 impl UserSpace {
     pub(crate) fn new(config: bw_config) -> Self {
+        // SO_SNDBUFFORCE sets any size.
+        let config = bw_config { send_cap: u32::MAX, ..config };
         let (due, sockets) = (Instant::now(), Sockets::default());
         let (sized, missed) = (HashMap::new(), HashSet::new());
         Self { config, places: HashMap::new(), sized, missed, sockets, due }

@@ -1,7 +1,10 @@
 //! The running kernel's version, where a feature cannot be found out by trying it.
 
 use std::fs;
+use std::sync::LazyLock;
 
+/// First kernel whose `TCP_INFO` has the window on offer (`tcpi_rcv_wnd`).
+const TELLS_WINDOWS: (u32, u32) = (6, 2);
 /// First kernel on which an iterator can switch on the callbacks of a connection (`TCP_BPF_SOCK_OPS_CB_FLAGS`).
 const SWITCHES_CALLBACKS_ON: (u32, u32) = (6, 12);
 
@@ -16,6 +19,13 @@ pub fn kernel_version() -> Option<(u32, u32)> {
 #[must_use]
 pub fn sweeps_switch_callbacks_on() -> bool {
     kernel_version().is_none_or(|version| version >= SWITCHES_CALLBACKS_ON)
+}
+
+/// Returns whether `TCP_INFO` has the window on offer, so that 0 stands for a full buffer.
+pub(crate) fn tells_windows() -> bool {
+    static TELLS: LazyLock<bool> =
+        LazyLock::new(|| kernel_version().is_some_and(|version| version >= TELLS_WINDOWS));
+    *TELLS
 }
 
 /// Parses a release, as `6.1.0-18-amd64`.

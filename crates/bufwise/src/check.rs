@@ -19,11 +19,13 @@ use bufwise_host::control::{self, ControlError, Reply, Request};
 use bufwise_host::daemon::configured_socket;
 use bufwise_units::counted;
 use clap::Args;
+use nix::sys::signal::Signal;
 use serde::Serialize;
 
 use crate::daemon::missing_capabilities;
 use crate::exit::{FAILED, Outcome};
 use crate::output;
+use crate::signals::hold_back;
 
 /// Say what this host offers to bufwise, what is missing, and what to do
 ///
@@ -100,18 +102,14 @@ impl CheckArgs {
             output::check_writable(json)?;
         }
         let mut checks = kernel::points();
-        checks.extend(programs::points());
+        // The cgroup in which programs are tried must not outlive this process.
+        checks.extend(hold_back(&[Signal::SIGHUP, Signal::SIGINT, Signal::SIGTERM], programs::points));
         checks.extend(network::points());
         checks.push(daemon(&self.socket.clone().unwrap_or_else(configured_socket)));
         let ready = !checks.iter().any(|point| point.needed && point.status == Status::Missing);
         let daemon_lacks = missing_capabilities();
         let report = Report { ready, daemon_ready: ready && daemon_lacks.is_empty(), daemon_lacks, checks };
-        if let Some(json) = &self.json {
-            output::json(json, &report)?;
-        }
-        if !self.json.as_deref().is_some_and(output::is_stdout) {
-            output::line(&report.to_string())?;
-        }
+        output::both(self.json.as_deref(), &report, || report.to_string())?;
         Ok(if report.ready { 0 } else { FAILED })
     }
 }

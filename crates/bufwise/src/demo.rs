@@ -19,10 +19,10 @@ const STEPS: u64 = 100;
 ///
 /// It runs iperf3, unmodified, over two wide-area paths with the real kernel: with 64 KB buffers, with the kernel's autotuning, and
 /// under `bufwise run --policy fit` at one end: the sender, the receiver, and the sender without root. It prints a table and draws a
-/// picture. It takes a minute and a half, and needs root and iperf3. It removes the paths however it ends.
+/// picture. It takes less than a minute, and needs root and iperf3. It removes the paths however it ends.
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {
-    /// Fewer methods, each for 6 seconds instead of 15: under 25 seconds
+    /// Without the rows of BBR and of no root: under 25 seconds
     #[arg(long)]
     quick: bool,
     /// Write all figures into this file; - for standard output
@@ -37,6 +37,9 @@ impl DemoArgs {
     pub(crate) fn run(self) -> Outcome {
         if self.plot.as_deref().is_some_and(output::is_stdout) {
             return Err(Failure::usage("--plot needs a file: standard output gets the table"));
+        }
+        if let (Some(json), Some(plot)) = (&self.json, &self.plot) {
+            output::check_apart(json, plot)?;
         }
         let plan = if self.quick { Plan::quick() } else { Plan::whole() };
         for file in self.json.iter().chain(&self.plot) {
@@ -53,7 +56,7 @@ impl DemoArgs {
         for method in plan.rounds.iter().flatten().filter(|method| !has_run(method.name)) {
             output::note(&format!("left out, because this machine cannot run it: {}\n", method.name));
         }
-        // Of a minute and a half, what can be shown is shown.
+        // Of a minute, what can be shown is shown.
         let drawn = plot.as_ref().map_or(Ok(()), |file| demo::draw(&report, file));
         let picture = match (&plot, &drawn) {
             (_, Err(error)) => format!("none: {error}"),

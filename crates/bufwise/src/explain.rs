@@ -70,12 +70,8 @@ impl ExplainArgs {
             output::check_writable(json)?;
         }
         let report = report(self.address, &self.asked)?;
-        if let Some(json) = &self.json {
-            output::json(json, &report)?;
-        }
-        if !self.json.as_deref().is_some_and(output::is_stdout) {
-            output::line(&report.to_text(&netns::own()?.label()))?;
-        }
+        let home = netns::own()?.label();
+        output::both(self.json.as_deref(), &report, || report.to_text(&home))?;
         Ok(0)
     }
 }

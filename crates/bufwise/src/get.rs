@@ -64,6 +64,7 @@ impl GetArgs {
             return Self::pipe(&url, path, self.options);
         }
         let target = self.target(&url)?;
+        self.options.keep_apart(&target.path())?;
         let mut command = Command::prepare(Way::Get, &url, self.options, Some(target.directory()))?;
         command.one(&url.path, &target.path(), |worker, watch| worker.get(&url.path, &target, watch));
         command.finish()

@@ -150,7 +150,10 @@ fn ask(socket: &Path, query: Query) -> Result<History> {
         }
         Some(Reply::Error(error)) => bail!("the daemon cannot give its history: {error}"),
         Some(_) => bail!("the daemon's answer is not a history"),
-        None => bail!("there is no daemon at {}, which would keep the history", socket.display()),
+        None => bail!(
+            "there is no daemon at {}, which would keep the history: bufwise daemon starts one",
+            socket.display()
+        ),
     }
 }
 

@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
+use bufwise_host::in_words;
 use bufwise_lab::commands::{ClientOutput, CommandError, Programs};
 use bufwise_lab::path::PathError;
 use bufwise_lab::spec::{CrossSpec, DEFAULT_MTU, LossSpec, PathSpec};
@@ -130,6 +131,7 @@ impl PathArgs {
         // Before anything is set up, so that an impossible path is reported as wrong usage.
         spec.directions().map_err(Failure::usage)?;
         if let Some(json) = &self.json {
+            self.trace.iter().try_for_each(|trace| output::check_apart(json, trace))?;
             output::check_writable(json)?;
         }
         let output = match &self.json {
@@ -148,10 +150,12 @@ impl PathArgs {
         let report = bufwise_lab::path::run(&spec, &programs, interval).map_err(|error| failure(&error))?;
         // Before the file, whose disk may be full.
         output::note(&format!("{report}\n"));
-        if let Some(json) = &self.json {
-            output::json(json, &report)?;
+        let status = u8::try_from(report.client_status).unwrap_or(crate::exit::FAILED);
+        match self.json.map_or(Ok(()), |json| output::json(&json, &report)) {
+            // A failure of the client is worth more than one of its report.
+            Err(error) if status != 0 => Err(Failure::new(status, in_words(error.as_ref()))),
+            written => written.map(|()| status).map_err(Into::into),
         }
-        Ok(u8::try_from(report.client_status).unwrap_or(crate::exit::FAILED))
     }
 
     fn spec(&self) -> Result<PathSpec, Failure> {
@@ -212,11 +216,7 @@ impl CheckArgs {
         }
         let report = bufwise_lab::check::run(self.quick, |line| output::note(&format!("{line}\n")))
             .map_err(|error| Failure::new(error.exit_status(), error))?;
-        let written = self.json.as_ref().map_or(Ok(()), |json| output::json(json, &report));
-        if !self.json.as_deref().is_some_and(output::is_stdout) {
-            output::line(&format!("{report}\n"))?;
-        }
-        written?;
+        output::both(self.json.as_deref(), &report, || format!("{report}\n"))?;
         Ok(u8::from(!report.passed))
     }
 }

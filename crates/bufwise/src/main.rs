@@ -21,6 +21,7 @@ mod put;
 mod restore;
 mod run;
 mod serve;
+mod signals;
 mod terminal;
 mod top;
 mod transfer;

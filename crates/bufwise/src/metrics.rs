@@ -33,7 +33,7 @@ const BETWEEN: Duration = Duration::from_secs(1);
 ///
 /// The metrics are connections by what limits them, memory, decisions, errors and distributions. The command takes a second if nothing
 /// has asked in the last minutes. The daemon serves the same metrics with --metrics, and sends them to a receiver of OpenTelemetry with
-/// --otlp. Only root, or the daemon's user, may ask.
+/// --otlp. Only root, or the daemon's user, may ask. Both formats are for programs, so there is no --json.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: bufwise metrics --format prometheus >bufwise.prom")]
 pub(crate) struct MetricsArgs {
@@ -50,7 +50,7 @@ impl MetricsArgs {
         let socket = self.socket.unwrap_or_else(daemon::configured_socket);
         let snapshot = settled(|| match control::ask(&socket, &Request::Metrics)? {
             Some(reply) => snapshot(reply),
-            None => bail!("there is no daemon at {}", socket.display()),
+            None => bail!("there is no daemon at {}: bufwise daemon starts one", socket.display()),
         })?;
         output::line(&text::render(&snapshot, self.format))?;
         Ok(0)

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileTypeExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use bufwise_ftp::wire::terminal::escape_for_terminal;
@@ -35,6 +35,24 @@ pub(crate) fn check_no_filter(path: &Path, is_filter: impl Fn(&str) -> bool) -> 
     )))
 }
 
+/// Fails if the file for `--json` is `other`, a file that the same call reads or writes: the report would replace it. Devices and
+/// pipes are never refused.
+pub(crate) fn check_apart(json: &Path, other: &Path) -> Result<(), Failure> {
+    let keeps_nothing = is_stdout(json) || fs::metadata(json).is_ok_and(|found| !found.is_file());
+    if keeps_nothing || place(json).is_none_or(|json| place(other) != Some(json)) {
+        return Ok(());
+    }
+    Err(Failure::usage(format!("--json would replace {}: name another file", other.display())))
+}
+
+/// Returns the path of a file, or of one that would be made, without links; `None` if it has no directory.
+fn place(path: &Path) -> Option<PathBuf> {
+    fs::canonicalize(path).ok().or_else(|| {
+        let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
+        Some(fs::canonicalize(directory.unwrap_or(Path::new("."))).ok()?.join(path.file_name()?))
+    })
+}
+
 /// Whether a word is the path of a cgroup, as in `/proc/PID/cgroup`.
 fn is_cgroup(word: &str) -> bool {
     word.strip_prefix('/').is_some_and(|path| Path::new(CGROUPS).join(path).is_dir())
@@ -63,6 +81,20 @@ pub(crate) fn json(path: &Path, value: &impl Serialize) -> Result<()> {
         return line(&text);
     }
     fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Writes a report: as JSON into the file for `--json`, if there is one, and as text, unless standard output gets the JSON. A file that
+/// cannot be written does not hide the text.
+pub(crate) fn both(
+    file: Option<&Path>,
+    report: &impl Serialize,
+    text: impl FnOnce() -> String,
+) -> Result<()> {
+    let written = file.map_or(Ok(()), |file| json(file, report));
+    if !file.is_some_and(is_stdout) {
+        line(&text())?;
+    }
+    written
 }
 
 /// Writes a file atomically: under a temporary name, then renamed. A device or a pipe is written directly.
@@ -163,6 +195,24 @@ mod tests {
         }
         assert!(is_cgroup("/"));
         assert!(!is_cgroup("/no-such-cgroup/list.json") && !is_cgroup("./list.json") && !is_cgroup(""));
+    }
+
+    #[test]
+    fn a_report_does_not_replace_another_file_of_the_call_by_whatever_name() {
+        let directory = tempfile::tempdir().unwrap();
+        let [file, link, new] = ["file", "link", "new"].map(|name| directory.path().join(name));
+        fs::write(&file, "bytes").unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        let around = directory.path().join(".").join("new");
+        for (json, other) in [(&file, &file), (&link, &file), (&file, &link), (&new, &new), (&around, &new)] {
+            let refused = check_apart(json, other).unwrap_err().to_string();
+            assert!(refused.contains(&other.display().to_string()), "{refused}");
+        }
+        let apart = |json: &Path, other: &Path| check_apart(json, other).is_ok();
+        assert!(apart(&new, &file) && apart(Path::new("-"), Path::new("-")) && apart(Path::new(""), &file));
+        for same in ["/dev/null", "/no/such/directory/a"].map(Path::new) {
+            assert!(apart(same, same));
+        }
     }
 
     #[test]

@@ -93,12 +93,7 @@ impl ProbeArgs {
             return repeat(&target, self.json, every, self.duration);
         }
         let report = measure(&target, Depth::Full)?;
-        if let Some(json) = &self.json {
-            output::json(json, &report)?;
-        }
-        if !self.json.as_deref().is_some_and(output::is_stdout) {
-            output::line(&report.to_text())?;
-        }
+        output::both(self.json.as_deref(), &report, || report.to_text())?;
         Ok(0)
     }
 }

@@ -63,6 +63,7 @@ impl PutArgs {
             return Err(Failure::usage(format!("{} is {what}", self.file.display())));
         }
         let remote = self.remote(&url)?;
+        self.options.keep_apart(&self.file)?;
         let mut command = Command::prepare(Way::Put, &url, self.options, None)?;
         command.settings.in_place = self.in_place;
         command.one(&remote, &self.file, |worker, watch| worker.put(&file, &remote, watch));

@@ -13,6 +13,7 @@ use bufwise_host::{daemon, in_words};
 use bufwise_lab::congestion;
 use bufwise_units::counted;
 use clap::Args;
+use serde::Serialize;
 
 use crate::exit::{Failure, Outcome};
 use crate::output;
@@ -33,12 +34,39 @@ pub(crate) struct RestoreArgs {
     /// Only clear what killed daemons and runs have left; a running daemon is left alone
     #[arg(long, conflicts_with = "socket")]
     leftovers: bool,
+    /// Write what was put back as JSON, into this file; - or none for standard output
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
+    json: Option<PathBuf>,
+}
+
+/// What was put back, and what was not.
+#[derive(Debug, Default, Serialize)]
+struct Report {
+    /// Connections that a daemon gave back; `None`: no daemon was asked, or none listens.
+    connections: Option<u64>,
+    /// Lines on what was put back or removed.
+    put_back: Vec<String>,
+    /// Lines on what could not be, with the reason.
+    not_put_back: Vec<String>,
 }
 
 impl RestoreArgs {
     pub(crate) fn run(self) -> Outcome {
+        if let Some(json) = &self.json {
+            output::check_writable(json)?;
+        }
         // If a daemon refuses or fails, that is the result: nothing is changed without it.
-        let restored = if self.leftovers { None } else { ask_daemon(self.socket)? };
+        let restored = if self.leftovers { None } else { ask_daemon(self.socket.clone())? };
+        let report = self.clear(restored);
+        let written = output::both(self.json.as_deref(), &report, || report.to_text());
+        // These count even if the report cannot be written.
+        let mut failed = report.not_put_back;
+        failed.extend(written.err().map(|error| in_words(error.as_ref())));
+        if failed.is_empty() { Ok(0) } else { Err(Failure::new(crate::exit::FAILED, failed.join("; "))) }
+    }
+
+    /// Clears what killed programs have left, and adds what the daemon has `restored`.
+    fn clear(&self, restored: Option<Restored>) -> Report {
         let tried = Caps::of_host().ownerless().is_ok_and(|left| !left.is_empty());
         // The daemon's own work is still told, and the laboratory's list is still put back.
         let mut cleared = leftovers::clear()
@@ -50,19 +78,27 @@ impl RestoreArgs {
             restored.notes.retain(|note| is_kept(note, &cleared, tried));
             restored
         });
-        let Cleared { mut done, mut failed } = cleared;
+        let mut report = Report { put_back: cleared.done, not_put_back: cleared.failed, ..Report::default() };
         if let Some(restored) = restored {
-            let connections = counted(restored.connections, "connection");
-            done.insert(0, format!("{connections} given back to the kernel"));
-            done.extend(restored.settings);
-            failed.extend(restored.notes);
-            failed.extend(kept(restored.failed_connections));
+            report.connections = Some(restored.connections);
+            report.put_back.extend(restored.settings);
+            report.not_put_back.extend(restored.notes);
+            report.not_put_back.extend(kept(restored.failed_connections));
         }
-        if done.is_empty() && failed.is_empty() {
-            done.push("nothing to put back".to_owned());
+        report
+    }
+}
+
+impl Report {
+    /// Returns what was put back as lines; what was not is the command's error.
+    fn to_text(&self) -> String {
+        let given_back = |count: u64| format!("{} given back to the kernel", counted(count, "connection"));
+        let connections = self.connections.map(given_back);
+        let mut lines: Vec<&str> = connections.iter().chain(&self.put_back).map(String::as_str).collect();
+        if lines.is_empty() && self.not_put_back.is_empty() {
+            lines.push("nothing to put back");
         }
-        output::line(&done.iter().map(|line| format!("{line}\n")).collect::<String>())?;
-        if failed.is_empty() { Ok(0) } else { Err(Failure::new(crate::exit::FAILED, failed.join("; "))) }
+        lines.iter().map(|line| format!("{line}\n")).collect()
     }
 }
 
@@ -153,6 +189,19 @@ mod tests {
         assert!(!is_kept(note, &Cleared { failed: refused, ..Cleared::default() }, true));
         let anywhere = "not put back: not every network namespace could be opened";
         assert!(is_kept(anywhere, &done("blue"), false) && !is_kept(anywhere, &nothing, true));
+    }
+
+    #[test]
+    fn the_lines_tell_what_was_put_back_or_that_there_was_nothing() {
+        let line = || vec!["net.ipv4.tcp_rmem = 4096 131072 6291456 (network namespace blue)".to_owned()];
+        assert_eq!(Report::default().to_text(), "nothing to put back\n");
+        assert_eq!(Report { not_put_back: line(), ..Report::default() }.to_text(), "");
+        let report = Report { connections: Some(1), put_back: line(), ..Report::default() };
+        assert_eq!(report.to_text(), format!("1 connection given back to the kernel\n{}\n", line()[0]));
+        assert_eq!(
+            serde_json::to_value(&report).unwrap(),
+            serde_json::json!({ "connections": 1, "put_back": line(), "not_put_back": [] })
+        );
     }
 
     #[test]

@@ -24,8 +24,10 @@ use bufwise_host::signals::{Request, Signals};
 use bufwise_policy::PolicyKind;
 use bufwise_units::{Bytes, Micros, ParseError, Rate};
 use clap::Args;
+use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 use crate::confine::{Confined, Confinement, filter_calls};
 use crate::exit::{Failure, Outcome};
@@ -39,6 +41,8 @@ use record::Records;
 
 /// Default port, which needs no privilege, unlike port 21.
 const DEFAULT_PORT: u16 = 2_121;
+/// Signals that come within this time of the first one belong to it: timeout(1) sends one to the process and one to its group.
+const AT_ONE_TIME: Duration = Duration::from_secs(1);
 /// Least memory for the buffers of all transfers: four times the 128 KiB that each has in any case.
 const LEAST_MEMORY: Bytes = Bytes(512 << 10);
 /// Least size of a connection's largest buffer, as for `--policy fixed:SIZE`.
@@ -48,7 +52,7 @@ const LEAST_BUFFER: Bytes = Bytes(4 << 10);
 ///
 /// The default policy, kernel, tunes nothing and only measures. Without --users and --user, anybody may log in and read. Clients
 /// may use any FTP program; with bufwise get and put, both ends tune. SIGTERM and SIGINT end the server; running transfers then
-/// have some seconds to end (--grace). Log lines go to standard error.
+/// have some seconds to end (--grace), or until a second signal. Log lines go to standard error.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   bufwise serve /srv/files
@@ -153,7 +157,7 @@ struct LimitArgs {
     /// End a transfer that moves no byte for this time
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = some_time)]
     stall: Micros,
-    /// Time for running transfers to end after SIGTERM or SIGINT
+    /// Time for running transfers to end after SIGTERM or SIGINT; another signal, a second later or more, ends them at once
     #[arg(long, value_name = "TIME", default_value = "10s")]
     grace: Micros,
 }
@@ -167,13 +171,15 @@ impl ServeArgs {
         privilege::allow_many_files();
         let log = Arc::new(Log::to_stderr());
         let records = self.json.as_deref().map(Records::open).transpose()?;
+        let run_as = self.run_as.as_deref().map(privilege::find).transpose()?;
+        // While it asks for passwords, a signal ends the process.
+        let (config, sources) = self.config()?;
         // Before any client can connect, so that a signal always ends the server in order.
         let signals = Signals::watch()?;
+        let again = watch_stops().context("cannot watch for signals")?;
         // A file beyond the largest size (RLIMIT_FSIZE) fails its upload, instead of ending the server.
         SigSet::from(Signal::SIGXFSZ).thread_block().context("cannot block a signal")?;
         let notify = Notify::from_environment()?;
-        let run_as = self.run_as.as_deref().map(privilege::find).transpose()?;
-        let (config, sources) = self.config()?;
         let needs = Needs {
             directory: config.directory.clone(),
             writes: sources.may_let_write(),
@@ -197,12 +203,11 @@ impl ServeArgs {
             sources,
             place,
             notify,
+            again,
             log: Arc::clone(&log),
         };
-        let watcher = watch.begin(signals, confined, filtered)?;
+        watch.begin(signals, confined, filtered)?;
         server.run().context("the server cannot go on")?;
-        // The watcher has told the server to stop, so it has ended as well.
-        let _ended = watcher.join();
         log.info("stopped");
         Ok(0)
     }
@@ -246,6 +251,12 @@ impl ServeArgs {
         };
         Ok((config, sources))
     }
+}
+
+/// Returns a descriptor that is readable after SIGTERM or SIGINT, which [`Signals`] has blocked unless they are ignored.
+fn watch_stops() -> nix::Result<SignalFd> {
+    let stops: SigSet = [Signal::SIGTERM, Signal::SIGINT].into_iter().collect();
+    SignalFd::with_flags(&stops, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)
 }
 
 /// Logs whether the server is confined, and whether its system calls are filtered.
@@ -306,17 +317,14 @@ struct Watch {
     /// The part of the status text that a reload does not change.
     place: String,
     notify: Notify,
+    /// Signals to stop, which [`Signals`] tells only once.
+    again: SignalFd,
     log: Arc<Log>,
 }
 
 impl Watch {
     /// Logs where the server listens and waits for the signal to stop, on a thread of its own.
-    fn begin(
-        self,
-        signals: Signals,
-        confined: Result<Confined>,
-        filtered: Result<()>,
-    ) -> Result<thread::JoinHandle<()>> {
+    fn begin(self, signals: Signals, confined: Result<Confined>, filtered: Result<()>) -> Result<()> {
         let waiting = move || {
             if nix::unistd::geteuid().is_root() {
                 self.log.warn("running as root: --run-as NAME drops the privileges once the port is open");
@@ -340,11 +348,21 @@ impl Watch {
             self.log.info("stopping: waiting for transfers to end");
             self.notify.stopping();
             self.stop.stop();
+            self.end_at_next_signal();
         };
-        thread::Builder::new()
-            .name("bufwise-signal".to_owned())
-            .spawn(waiting)
-            .context("cannot watch for signals")
+        let thread = thread::Builder::new().name("bufwise-signal".to_owned());
+        thread.spawn(waiting).context("cannot watch for signals")?;
+        Ok(())
+    }
+
+    /// Ends the process at another signal to stop, unless the server has ended before. An upload that is cut off keeps its part.
+    fn end_at_next_signal(&self) {
+        thread::sleep(AT_ONE_TIME);
+        while let Ok(Some(_)) = self.again.read_signal() {}
+        let mut next = [PollFd::new(self.again.as_fd(), PollFlags::POLLIN)];
+        while poll(&mut next, PollTimeout::NONE) == Err(Errno::EINTR) {}
+        self.log.info("stopped at once, by a second signal");
+        std::process::exit(0)
     }
 
     /// Reads users and certificate again, for clients that connect from now on.

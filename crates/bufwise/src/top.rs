@@ -16,6 +16,7 @@ mod show;
 pub(crate) mod source;
 mod state;
 
+use std::env;
 use std::io::{IsTerminal, stdin, stdout};
 
 use bufwise_host::netns;
@@ -58,10 +59,13 @@ impl TopArgs {
         if self.list.budget {
             return Err(Failure::usage("top shows the daemon's memory as bars; --budget needs --once"));
         }
-        if !stdin().is_terminal() || !stdout().is_terminal() {
-            return Err(Failure::usage(
-                "top needs a terminal; top --once prints one table, --json one document",
-            ));
+        // As in an editor's shell, which shows the sequences that move a cursor as text.
+        let is_dumb = env::var_os("TERM").is_some_and(|name| name == "dumb");
+        if is_dumb || !stdin().is_terminal() || !stdout().is_terminal() {
+            let which = if is_dumb { " other than TERM=dumb" } else { "" };
+            return Err(Failure::usage(format!(
+                "top needs a terminal{which}; top --once prints one table, --json one document"
+            )));
         }
         let home = netns::own()?.label();
         let mut state = state::State::new(&self.list, home);

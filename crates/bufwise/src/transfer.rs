@@ -34,6 +34,9 @@ pub(crate) use self::report::{Shares, shares};
 /// Number of skipped entries that are named on standard error and in the report; the others are only counted.
 const LEFT_OUT_SHOWN: usize = 10;
 
+/// Signals that come within this time of the first one belong to it: timeout(1) sends one to the process and one to its group.
+const AT_ONE_TIME: Duration = Duration::from_millis(500);
+
 /// Outcome of one of many files: its remote path, its local path, and the result.
 pub(crate) type Done = (PathBuf, PathBuf, Result<Moved, ClientError>);
 
@@ -268,15 +271,13 @@ impl Command {
         let limits = self.engine.take().map(OwnEngine::end);
         limits.into_iter().flatten().for_each(|limit| self.show.say(&limit));
         let written = self.json.as_ref().map_or(Ok(()), |json| output::json(json, &self.report));
-        if !self.quiet {
-            output::line(&self.report.to_string())?;
-        }
+        let shown = if self.quiet { Ok(()) } else { output::line(&self.report.to_string()) };
         let Some(error) = self.report.error() else {
-            written?;
+            written.and(shown)?;
             return Ok(0);
         };
         // A full disk has no room for the report either.
-        if let Err(unwritten) = written {
+        for unwritten in [written, shown].into_iter().filter_map(Result::err) {
             self.show.say(&format!("{unwritten:#}"));
         }
         Err(Failure::new(crate::exit::FAILED, error))
@@ -308,14 +309,14 @@ fn confine(target: Option<&Path>, json: Option<&Path>) {
     let _may_lack = begin();
 }
 
-/// Returns a handle that SIGINT and SIGTERM cancel, which ends the transfer in order; a second signal ends the program. Signals
+/// Returns a handle that SIGINT and SIGTERM cancel, which ends the transfer in order; a later signal ends the program. Signals
 /// that this process was started to ignore, as SIGINT by `&` in a script, stay ignored. A file beyond the largest size
 /// (`RLIMIT_FSIZE`) fails, instead of ending the program.
 fn cancel_on_signal() -> anyhow::Result<Cancel> {
     use std::io::Read;
     use std::os::unix::net::UnixStream;
     use std::sync::Arc;
-    use std::sync::atomic::AtomicBool;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     use bufwise_socket::signals::Ignored;
     use nix::sys::signal::{SigSet, Signal};
@@ -328,15 +329,15 @@ fn cancel_on_signal() -> anyhow::Result<Cancel> {
     let again = Arc::new(AtomicBool::new(false));
     let ignored = Ignored::by_this_process();
     for signal in [SIGINT, SIGTERM].into_iter().filter(|signal| !ignored.has(*signal)) {
-        // The handlers run in this order, so the first signal finds the flag unset.
         signal_hook::flag::register_conditional_default(signal, Arc::clone(&again)).context(what)?;
-        signal_hook::flag::register(signal, Arc::clone(&again)).context(what)?;
         signal_hook::low_level::pipe::register(signal, waker.try_clone().context(what)?).context(what)?;
     }
     let told = cancel.clone();
     let watch = move || {
         if wake.read(&mut [0]).is_ok_and(|count| count > 0) {
             told.cancel();
+            std::thread::sleep(AT_ONE_TIME);
+            again.store(true, Ordering::SeqCst);
         }
     };
     std::thread::Builder::new().name("signals".to_owned()).spawn(watch).context(what)?;

@@ -43,7 +43,8 @@ const MAX_PAGES: usize = 8;
 /// Watch connections live in a browser: what top shows, as graphs
 ///
 /// It prints the page's address, which holds a secret, and serves the page until Ctrl-C. Only this host can reach it. A click opens
-/// one connection over time. It changes nothing. Without root it shows this network namespace, with root every one.
+/// one connection over time. It changes nothing. Without root it shows this network namespace, with root every one. Programs get
+/// the same figures from ls --json.
 #[derive(Debug, Args)]
 #[command(
     after_help = "From another host: ssh -L 8080:127.0.0.1:8080 HOST bufwise web --listen 127.0.0.1:8080

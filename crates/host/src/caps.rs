@@ -118,7 +118,7 @@ pub struct Raised {
     size: Option<u64>,
     /// Whether another owner relied on the devices' bounds when this one set them last.
     beside_another: bool,
-    /// The journal after this owner's last look at the devices of other owners.
+    /// The journal after this owner last checked for bounds that other owners had set.
     journal: Option<Version>,
 }
 
@@ -305,7 +305,7 @@ impl Raised {
     }
 
     fn administrators_changes(&mut self) -> Result<Vec<Change>> {
-        let moved: Vec<Change> = self.raised.iter().filter_map(|ours| self.moved(ours)).collect();
+        let moved = self.moved();
         if moved.is_empty() {
             return Ok(moved);
         }
@@ -382,11 +382,20 @@ impl Raised {
         self.leave()
     }
 
-    fn moved(&self, ours: &Change) -> Option<Change> {
-        // A setting that cannot be read any more has gone with its namespace.
-        let open = self.settings.find(ours.setting)?;
-        let value = open.read().ok()?;
-        (value != ours.value).then_some(Change { setting: ours.setting, value })
+    /// Returns the settings that have another value than this owner has written. Devices that have gone are checked no more;
+    /// the journal keeps them, because a device may come back from another namespace.
+    fn moved(&mut self) -> Vec<Change> {
+        let (mut moved, settings) = (Vec::new(), &self.settings);
+        self.raised.retain(|Change { setting, value: ours }| {
+            match settings.find(*setting).map(|open| open.read()) {
+                Some(Ok(value)) if value != *ours => moved.push(Change { setting: *setting, value }),
+                Some(Err(error)) if setting.is_device() => return !is_gone(&error),
+                // A file that cannot be read any more has gone with its namespace.
+                _ => {}
+            }
+            true
+        });
+        moved
     }
 
     fn note(&mut self, change: Change) {

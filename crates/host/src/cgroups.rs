@@ -24,12 +24,9 @@ impl Cgroups {
     /// Returns the path as in `/proc/PID/cgroup`; `unknown (NUMBER)` for a group that is gone or out of reach. `None`
     /// without cgroup v2, or if `number` is 0 (not reported by the kernel).
     pub fn name(&mut self, number: u64) -> Option<String> {
-        if number == 0 {
-            return None;
-        }
         let path = self.path(number);
-        // The search may have found no hierarchy.
-        self.unavailable.is_none().then(|| path.unwrap_or_else(|| unnamed(number)))
+        // Where the last search has found no hierarchy, the groups that were found before keep their names.
+        path.or_else(|| (number != 0 && self.unavailable.is_none()).then(|| unnamed(number)))
     }
 
     /// Returns the path; `None` also for a group that is gone or out of reach.
@@ -43,6 +40,9 @@ impl Cgroups {
         number: u64,
         walk: impl FnOnce() -> Result<HashMap<u64, String>, CgroupError>,
     ) -> Option<String> {
+        if number == 0 {
+            return None;
+        }
         let unavailable = &mut self.unavailable;
         let walk = || {
             let walked = walk();
@@ -54,7 +54,7 @@ impl Cgroups {
 
     /// Returns the container that a group is part of; `None` also for a group without a path.
     pub fn container(&mut self, number: u64) -> Option<Box<Container>> {
-        let path = self.path(number).filter(|_| number != 0)?;
+        let path = self.path(number)?;
         self.containers.of(number, &path, now())
     }
 
@@ -115,7 +115,7 @@ mod tests {
         let number = fstat(root).unwrap().st_ino;
         assert_eq!(cgroups.name(number).as_deref(), Some("/"));
         assert_eq!((cgroups.name(u64::MAX), cgroups.path(u64::MAX)), (Some(unnamed(u64::MAX)), None));
-        assert_eq!((cgroups.name(0), cgroups.unavailable()), (None, None));
+        assert_eq!((cgroups.name(0), cgroups.container(0), cgroups.unavailable()), (None, None, None));
         assert_eq!((cgroups.container(number), cgroups.label(number)), (None, Some("/".to_owned())));
     }
 
@@ -132,5 +132,9 @@ mod tests {
         let paths = || Ok(HashMap::from([(7, "/a".to_owned())]));
         assert_eq!(cgroups.path_by(7, paths).as_deref(), Some("/a"));
         assert_eq!((cgroups.name(7).as_deref(), cgroups.unavailable()), (Some("/a"), None));
+        cgroups.settle();
+        cgroups.search.allow();
+        assert_eq!(cgroups.path_by(8, || Err(failure())), None);
+        assert_eq!((cgroups.name(7).as_deref(), cgroups.name(8)), (Some("/a"), None), "it was found before");
     }
 }

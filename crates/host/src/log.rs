@@ -154,7 +154,7 @@ impl Line {
     }
 }
 
-/// Leaves out lines of a kind that has spoken within the last [`PAUSE`].
+/// Leaves out lines of a kind of which another line was written within the last [`PAUSE`].
 #[derive(Debug, Default)]
 pub(crate) struct Limiter(BTreeMap<Kind, Told>);
 
@@ -195,7 +195,7 @@ impl Limiter {
         !kind.is_limited() || self.0.get(&kind).is_none_or(|told| now >= told.at + PAUSE)
     }
 
-    /// Returns, for each kind that may speak again, a line with the number of lines left out.
+    /// Returns a line with the number of lines left out for each kind that may have one again.
     pub(crate) fn catch_up(&mut self, now: Micros) -> Vec<Line> {
         let due = self.0.iter_mut().filter(|(_, told)| told.left_out > 0 && now >= told.at + PAUSE);
         due.map(|(kind, told)| {

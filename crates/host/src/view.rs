@@ -252,13 +252,15 @@ impl ConnectionView {
         }
     }
 
-    /// Returns the limit of its rate as a sender: fit's roof, or without a daemon the bound that a program set.
+    /// Returns the limit of its rate as a sender: fit's roof, or a bound that a program has set. Fit may have set one since the
+    /// daemon's list, so beside fit no bound counts as a program's.
     pub fn roof(&self) -> Roof {
         let moved = self.goodput_bps.unwrap_or_default().max(self.delivery_rate_bps);
+        let is_a_programs = self.tuned.is_none_or(|own| own.rate_bound_bps.is_none() && own.fit.is_none());
         match (self.direction, self.tuned, self.pacing_limit_bps) {
             (Direction::Receive, ..) => Roof::None,
+            (_, _, Some(bound)) if is_a_programs && tuned::is_used(bound, moved) => Roof::Bound,
             (_, Some(tuned), _) => tuned.judged(moved),
-            (_, None, Some(bound)) if tuned::is_used(bound, moved) => Roof::Bound,
             (_, None, _) => Roof::None,
         }
     }
@@ -429,6 +431,16 @@ pub(crate) mod tests {
         for none in [u64::MAX, u64::from(u32::MAX), 0] {
             assert_eq!((bound(none).pacing_limit_bps, bound(none).roof()), (None, Roof::None));
         }
+    }
+
+    #[test]
+    fn a_programs_bound_of_the_rate_is_seen_beside_a_daemon_that_has_set_none() {
+        let (previous, now) = samples();
+        let info = TcpInfo { max_pacing_rate: 1_250_000, ..now.info };
+        let held = view(Some(&previous), &SocketSample { info, ..now });
+        let roof = |tuned: Tuned| ConnectionView { tuned: Some(tuned), ..held.clone() }.roof();
+        assert_eq!(roof(Tuned::default()), Roof::Bound);
+        assert_eq!(roof(Tuned { rate_bound_bps: Some(10_000_000), ..Tuned::default() }), Roof::None);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! All other policies: the bytes go from the socket to the file within the kernel. If they have to be summed or decrypted, each
 //! read is instead written to the file from its own buffer, which begins small and grows while reads fill it.
 //! Properties kept: bytes reach the sink in order, once; [`Copier::finish`] writes bytes that were read but not
-//! written; the time that the sink takes is measured.
+//! written; urgent data neither end a stream nor hold it up; the time that the sink takes is measured.
 
 use std::io::{self, Read};
 use std::os::fd::AsFd;
@@ -22,6 +22,8 @@ use crate::stream::Stream;
 const SMALLEST: usize = 64 << 10;
 /// Largest buffer: a larger one is not faster, and does not fit the processor's cache.
 const LARGEST: usize = 512 << 10;
+/// Bytes read at once where splice(2) stops.
+const FEW: usize = 4 << 10;
 
 /// The result of one read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,14 +122,14 @@ impl Copier {
     fn step_within(
         &mut self,
         pipe: Pipe,
-        stream: &Stream,
+        stream: &mut Stream,
         into: &mut dyn Sink,
         at_most: usize,
     ) -> Result<Moved, CopyError> {
         let filled = moved(pipe.fill(stream.as_fd(), at_most));
         let Ok(Moved::Bytes(len)) = filled else {
             self.pipe = Some(pipe);
-            return filled;
+            return filled.and_then(|_| self.step_on(stream, into, at_most));
         };
         let placed = self.timed(|_| match into.place() {
             Some((file, offset)) => pipe.write(len, file, offset),
@@ -141,6 +143,22 @@ impl Copier {
             self.timed(|_| into.take(&pipe.empty(len)?))?;
         }
         Ok(Moved::Bytes(len))
+    }
+
+    /// Reads where splice(2) got nothing. It stops at urgent data, as at the end, also if more has come (`tcp_read_sock()`);
+    /// read(2) passes them over.
+    fn step_on(
+        &mut self,
+        stream: &mut Stream,
+        into: &mut dyn Sink,
+        at_most: usize,
+    ) -> Result<Moved, CopyError> {
+        let mut few = [0; FEW];
+        let read = moved(stream.read(&mut few[..FEW.min(at_most)]))?;
+        if let Moved::Bytes(len) = read {
+            self.timed(|_| into.take(&few[..len]))?;
+        }
+        Ok(read)
     }
 
     /// Writes what is left to the sink.

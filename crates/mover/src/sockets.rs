@@ -24,6 +24,9 @@ use crate::error::MoveError;
 /// Number of connections that may wait to be accepted: a data port serves one transfer; a few strangers may connect,
 /// too.
 const ACCEPT_BACKLOG: i32 = 8;
+/// The same where receive buffers have a set size: each connection that waits may fill one. The kernel lets one more
+/// wait than this.
+const SIZED_BACKLOG: i32 = 1;
 
 /// Options to set before a connection is made; `None` leaves the system's choice.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -80,7 +83,8 @@ impl Sockets {
         let socket = self.prepare(address)?;
         socket.set_reuse_address(true).map_err(failed)?;
         socket.bind(&address.into()).map_err(failed)?;
-        socket.listen(ACCEPT_BACKLOG).map_err(failed)?;
+        let backlog = if self.receive_buffer.is_some() { SIZED_BACKLOG } else { ACCEPT_BACKLOG };
+        socket.listen(backlog).map_err(failed)?;
         Ok(socket.into())
     }
 

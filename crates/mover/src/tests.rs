@@ -270,6 +270,16 @@ fn fixed_buffers_and_congestion_control_reach_both_ends() {
 }
 
 #[test]
+fn fewer_connections_wait_where_each_may_fill_a_buffer_of_a_set_size() {
+    let most = |sockets: &Sockets| {
+        let listener = sockets.listen(any_port()).unwrap();
+        // Of a listener, `sacked` is the number of connections that may wait.
+        options::tcp_info(&listener).unwrap().sacked
+    };
+    assert_eq!((most(&Sockets::default()), most(&Sockets::fixed(Bytes(65_536)))), (8, 1));
+}
+
+#[test]
 fn a_connection_comes_from_the_address_that_is_named() {
     let listener = Sockets::default().listen(any_port()).unwrap();
     let own = SocketAddr::from(([127, 0, 0, 2], listener.local_addr().unwrap().port()));

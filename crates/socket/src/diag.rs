@@ -37,6 +37,7 @@ impl States {
     pub const CONNECTED: Self = Self(0b1011_1011_0110);
     /// Every state.
     pub const ALL: Self = Self(0x1ffe);
+    const TIME_WAIT: Self = Self(1 << 6);
 
     /// Returns the states that are in either set.
     #[must_use]
@@ -305,7 +306,11 @@ impl Diag {
     pub fn tcp_into(&mut self, states: States, into: &mut Vec<Connection>) -> Result<(), DiagError> {
         into.clear();
         self.dump(Protocol::Tcp, states, None, |message| {
-            into.push(message.connection());
+            let connection = message.connection();
+            // The kernel lists some connections without a socket with those in FIN_WAIT_2.
+            if connection.state != State::TimeWait || states.0 & States::TIME_WAIT.0 != 0 {
+                into.push(connection);
+            }
         })
     }
 
@@ -423,6 +428,24 @@ mod tests {
         held.refresh(&client).unwrap();
         assert!(matches!(held.state, State::FinWait1 | State::FinWait2), "{:?}", held.state);
         assert!(Connection::of(UdpSocket::bind("127.0.0.1:0").unwrap(), 0).is_err());
+    }
+
+    #[test]
+    fn a_closed_connection_that_waits_for_its_peer_without_a_socket_is_not_listed_as_connected() {
+        let (client, _server) = pair("127.0.0.1:0");
+        let local = client.local_addr().unwrap();
+        drop(client);
+        let listed = |states| {
+            let all = Diag::open().unwrap().tcp(states).unwrap();
+            all.into_iter().filter(|one| one.local == local).map(|one| one.state).collect::<Vec<_>>()
+        };
+        let deadline = Instant::now() + Duration::from_secs(10);
+        // Its socket stays if tcp_fin_timeout is longer than the 60 s of TIME_WAIT.
+        while listed(States::ALL) != [State::TimeWait] {
+            assert!(Instant::now() < deadline, "{:?}", listed(States::ALL));
+            std::thread::yield_now();
+        }
+        assert!(listed(States::CONNECTED).is_empty());
     }
 
     #[test]

@@ -208,9 +208,12 @@ BW_FN void bw_fit_window_rest(struct bw_fit_window *s, const struct bw_fit_windo
 	/* The receiver's estimate may come from the shortest round trips alone. */
 	grown = bw_min(rate * 1024 / bw_max(s->anchor_rate, 1), BW_FIT_WINDOW_MOST_GROWN);
 	under_way = bw_max(bw_product(rate, bw_fit_window_round_trip(x)), s->anchor_window / 1024 * grown);
-	/* All of a window that limits the sender is under way, also where R and the round trip come out too small. */
-	if (offered <= BW_FIT_WINDOW_SMALL && under_way * 16 >= offered * BW_FIT_WINDOW_FILLED)
-		under_way = bw_max(under_way, offered);
+	/*
+	 * All of a window that limits the sender is under way, also where R and the round trip come out too small. Of a large window,
+	 * half of the difference counts: it may be nearly full without limiting the sender.
+	 */
+	if (under_way * 16 >= offered * BW_FIT_WINDOW_FILLED)
+		under_way = bw_max(under_way, offered <= BW_FIT_WINDOW_SMALL ? offered : (offered + under_way) / 2);
 	s->most_under_way = bw_max(s->most_under_way, under_way);
 	if (x->now >= s->open_until) {
 		bw_fit_window_enter_follow(s, x, rate);

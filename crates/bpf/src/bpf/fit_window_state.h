@@ -108,11 +108,11 @@
 /* In the phase Open, the window exceeds the most that was under way by one part in this many. */
 #define BW_FIT_WINDOW_OPEN 4
 /*
- * In the phase Open, a window of up to SMALL bytes (the kernel's usual first one) limits the sender if FILLED 16ths of it arrive
- * in a round trip.
+ * In the phase Open, a window limits the sender if FILLED 16ths of it arrive in a round trip. It is small up to SMALL bytes (the
+ * kernel's usual first one).
  */
 #define BW_FIT_WINDOW_SMALL (128 << 10)
-#define BW_FIT_WINDOW_FILLED 13
+#define BW_FIT_WINDOW_FILLED 12
 
 /* The queue's answer to a ramp (peers.h): it has taken the steps, or has dropped segments of them. */
 enum bw_room_shown { BW_ROOM_UNKNOWN, BW_ROOM_TAKEN, BW_ROOM_LOST };

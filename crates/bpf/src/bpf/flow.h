@@ -22,7 +22,7 @@
 #include "sobas.h"
 
 /* Version of the layout. Raise it when a field of bw_flow moves: programs left behind may be of another version. */
-#define BW_LAYOUT 22
+#define BW_LAYOUT 23
 
 /* Configuration, constant once the programs are loaded. */
 struct bw_config {
@@ -180,9 +180,12 @@ struct bw_flow {
 	__u32 sndbuf;
 	__u32 rcvbuf;
 	__u32 send_queued;
-	/* BW_SEND_LOCK, BW_RECEIVE_LOCK: buffers that the application set; bufwise leaves them alone. */
+	/*
+	 * BW_SEND_LOCK, BW_RECEIVE_LOCK: buffers that the application set; BW_CLAMP_OWNED: it set the clamp. bufwise leaves
+	 * them alone.
+	 */
 	__u32 owned;
-	/* Limits that bufwise set last (memory; the clamp is payload); 0: none. */
+	/* Limits that bufwise set last (memory; the clamp is payload, with BW_CLAMP_OWNED the application's); 0: none. */
 	__u32 set_sndbuf;
 	__u32 set_rcvbuf;
 	__u32 set_clamp;
@@ -265,6 +268,9 @@ struct bw_flow {
 	__u32 program_groups;
 	/* Number of the present period of bw_take_rtt(); 0: none yet. */
 	__u32 rtt_period;
+	/* Limits (memory) to which the kernel cut a larger size: the cap was lowered after the load; 0: none was cut. */
+	__u32 cut_sndbuf;
+	__u32 cut_rcvbuf;
 };
 
 /* Connections counted by one sweep of a namespace. */
@@ -289,7 +295,7 @@ struct bw_request {
 	__u32 unused;
 };
 
-_Static_assert(sizeof(struct bw_flow) == 1688, "the Rust twin has 1688 bytes");
+_Static_assert(sizeof(struct bw_flow) == 1696, "the Rust twin has 1696 bytes");
 _Static_assert(sizeof(struct bw_config) == 112, "the Rust twin has 112 bytes");
 _Static_assert(sizeof(struct bw_control) == 72, "the Rust twin has 72 bytes");
 _Static_assert(sizeof(struct bw_order) == 16, "the Rust twin has 16 bytes");

@@ -8,8 +8,8 @@
  * autotuning raises sk_rcvbuf and overwrites the clamp. So the buffer is set, which locks it, and a clamp that has
  * changed is set again.
  *
- * Properties kept: a buffer that the application set is not touched, and neither is its window. The buffer has room for
- * all that the peer is allowed to send. It shrinks only to the fixed rule's size, or when the share leaves less room;
+ * Properties kept: a buffer that the application set is not touched, and neither is its window, nor a clamp that the
+ * application set. The buffer has room for all that the peer is allowed to send. It shrinks only to the fixed rule's size, or when the share leaves less room;
  * sweep.h shrinks the buffers of idle connections. A share never takes the window below DRS's floor.
  */
 #ifndef BUFWISE_RECEIVER_H
@@ -201,7 +201,7 @@ static void watch_hole(struct bpf_sock_ops *ctx, struct bw_flow *f)
  */
 static bool is_window_to_open(const struct bw_flow *f)
 {
-	return f->set_clamp && f->set_clamp != bw_largest_window(f);
+	return f->owned & BW_RECEIVE_LOCK && f->set_clamp && f->set_clamp != bw_largest_window(f);
 }
 
 static void sample_receiver(struct bpf_sock_ops *ctx, struct tcp_sock *tp, struct bw_fast *fast)
@@ -219,6 +219,7 @@ static void sample_receiver(struct bpf_sock_ops *ctx, struct tcp_sock *tp, struc
 	sample(f, tp, now);
 	f->rtt_at = bw_max(f->rtt_at, fast->rtt_at);
 	settle(f, &tp->inet_conn.icsk_inet.sk);
+	bw_settle_clamp(&config, f, tp->window_clamp, ratio_of(tp));
 	window = bw_shared_window(&control, f, receive_window(f, cookie, now), stale);
 	f->decided_window = window;
 	fast->next_window = bw_next_window(&config, f, now);
@@ -232,7 +233,7 @@ static void sample_receiver(struct bpf_sock_ops *ctx, struct tcp_sock *tp, struc
 	fast->clamp = tp->window_clamp;
 	if (config.observe_only)
 		return;
-	if (!(f->owned & BW_RECEIVE_LOCK))
+	if (bw_may_size_rcvbuf(f))
 		size_rcvbuf(ctx, f, tp, cookie, window, stale);
 	else if (is_window_to_open(f))
 		window = bw_largest_window(f);

@@ -15,6 +15,11 @@ void bufwise_settle(const struct bw_config *config, struct bw_flow *flow, __u32 
 	bw_settle(config, flow, locks);
 }
 
+void bufwise_settle_clamp(const struct bw_config *config, struct bw_flow *flow, __u32 clamp, __u32 ratio)
+{
+	bw_settle_clamp(config, flow, clamp, ratio);
+}
+
 void bufwise_decide_send(struct bw_send_decision *decision, const struct bw_config *config,
 			 const struct bw_control *all, const struct bw_order *order, struct bw_flow *flow, __u32 stale)
 {
@@ -87,6 +92,11 @@ __u32 bufwise_room_news(const struct bw_flow *flow)
 void bufwise_room_learn(struct bw_room *room, struct bw_flow *flow, __u32 news, __u64 now)
 {
 	bw_room_learn(room, &flow->fit_window, news, now);
+}
+
+__u32 bufwise_may_size_rcvbuf(const struct bw_flow *flow)
+{
+	return bw_may_size_rcvbuf(flow);
 }
 
 __u64 bufwise_memory_of_window(__u64 offered, __u32 ratio)

@@ -288,6 +288,8 @@ BW_FN __u64 bw_shared_window(const volatile struct bw_control *all, struct bw_fl
 /* tcp_sock.scaling_ratio: window per memory of the receive buffer, in 256ths; before Linux 6.6 always one half. */
 #define BW_SCALING_SHIFT 8
 #define BW_SCALING_HALF (1 << (BW_SCALING_SHIFT - 1))
+/* The ratio before Linux 6.6 where tcp_adv_win_scale is -2. */
+#define BW_SCALING_QUARTER (1 << (BW_SCALING_SHIFT - 2))
 /* The ratio is that of the last segment; other segments may need more memory: 1/8 is added. */
 #define BW_ROOM_SLACK 8
 
@@ -300,6 +302,15 @@ BW_FN __u64 bw_memory_of_window(__u64 offered, __u32 ratio)
 	__u64 memory = (bw_min(offered, 1ULL << 32) << BW_SCALING_SHIFT) / (ratio ? ratio : BW_SCALING_HALF);
 
 	return memory + memory / BW_ROOM_SLACK;
+}
+
+/*
+ * Returns the window that the kernel gives a buffer of that memory, at most half of it: the ratio grows while a clamp stays. ratio 0:
+ * not known.
+ */
+BW_FN __u64 bw_window_of_memory(__u64 memory, __u32 ratio)
+{
+	return memory * bw_min(ratio ? ratio : BW_SCALING_QUARTER, BW_SCALING_HALF) >> BW_SCALING_SHIFT;
 }
 
 /* The smallest room (memory), whatever the share: several Ethernet segments, each of which takes 2 KB or more. */

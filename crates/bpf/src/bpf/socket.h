@@ -107,11 +107,16 @@ static void settle(struct bw_flow *f, const struct sock *sk)
 	bw_settle(&config, f, BPF_CORE_READ_BITFIELD(sk, sk_userlocks));
 }
 
+/* Returns the ratio of window and memory (256ths); 0: not known. */
+static __u32 ratio_of(const struct tcp_sock *tp)
+{
+	return bpf_core_field_exists(tp->scaling_ratio) ? tp->scaling_ratio : 0;
+}
+
 /* Returns the memory for that amount of payload; a negative amount counts as 0. */
 static __u64 memory_of(const struct tcp_sock *tp, __s32 payload)
 {
-	return bw_memory_of_window(payload > 0 ? payload : 0,
-				   bpf_core_field_exists(tp->scaling_ratio) ? tp->scaling_ratio : 0);
+	return bw_memory_of_window(payload > 0 ? payload : 0, ratio_of(tp));
 }
 
 /* Returns the memory for unread data and for the window on offer, which the peer may fill at any time. */
@@ -170,7 +175,8 @@ static void set_send(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_soc
 	if (!value || bpf_setsockopt(ctx, SOL_SOCKET, SO_SNDBUF, &value, sizeof(value)))
 		return;
 	f->sndbuf = tp->inet_conn.icsk_inet.sk.sk_sndbuf;
-	/* A cap that was lowered after the load cuts the value to the same size each time. */
+	if (f->sndbuf < 2ULL * value)
+		f->cut_sndbuf = f->sndbuf;
 	f->send_changes += f->set_sndbuf != f->sndbuf;
 	f->set_sndbuf = f->sndbuf;
 }
@@ -189,6 +195,8 @@ static void set_rcvbuf(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_s
 	if (!step.value || bpf_setsockopt(ctx, SOL_SOCKET, SO_RCVBUF, &step.value, sizeof(step.value)))
 		return;
 	f->rcvbuf = tp->inet_conn.icsk_inet.sk.sk_rcvbuf;
+	if (f->rcvbuf < 2ULL * step.value)
+		f->cut_rcvbuf = f->rcvbuf;
 	f->set_rcvbuf = f->rcvbuf;
 }
 
@@ -196,9 +204,9 @@ static void set_rcvbuf(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_s
 static void set_clamp(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_sock *tp, __u64 cookie,
 		      __u64 window, bool stale)
 {
-	int value = bw_min(window, BW_LARGEST_OPTION);
+	int value = bw_max(bw_min(window, BW_LARGEST_OPTION), BW_LEAST_CLAMP);
 
-	if (!value)
+	if (!window || f->owned & BW_CLAMP_OWNED)
 		return;
 	/* The clamp may already have this value, by itself or by a grant. */
 	if (tp->window_clamp == value) {

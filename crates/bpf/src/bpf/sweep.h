@@ -116,7 +116,8 @@ static void give_back_send(struct bw_flow *f, struct tcp_sock *tp)
 static void give_back_receive(struct bw_flow *f, struct tcp_sock *tp)
 {
 	int unread = tp->rcv_nxt != tp->copied_seq;
-	int value = bw_give_back_receive(&config, f, memory_of_window(tp), unread, config.receive_cap);
+	__u64 cap = bw_cap(config.receive_cap, f->cut_rcvbuf);
+	int value = bw_give_back_receive(&config, f, memory_of_window(tp), unread, cap);
 
 	if (!value || bpf_setsockopt(tp, SOL_SOCKET, SO_RCVBUF, &value, sizeof(value)))
 		return;

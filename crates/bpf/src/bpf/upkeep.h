@@ -13,11 +13,13 @@
 #ifndef BUFWISE_UPKEEP_H
 #define BUFWISE_UPKEEP_H
 
-#include "flow.h"
+#include "rules_receive.h"
 
 /* sk_userlocks, bw_flow.owned and bw_flow.given_back: the send buffer, the receive buffer. */
 #define BW_SEND_LOCK 1
 #define BW_RECEIVE_LOCK 2
+/* bw_flow.owned: the application, or the route, bounds the window (TCP_WINDOW_CLAMP; ip-route(8), window). */
+#define BW_CLAMP_OWNED 4
 /*
  * Do not repeat a request within this time (us): a late grant of the first would look like the application's setting.
  */
@@ -32,6 +34,8 @@
  * than half of a writer's buffer leaves a limit of 0 (bw_limit_of_share()), which would stand for no step.
  */
 #define BW_LEAST_SNDBUF 2304
+/* Smallest clamp that bufwise sets (bytes): the kernel raises values below 1,152. */
+#define BW_LEAST_CLAMP 2048
 /* Changes of the pacing rate by less than 1/8 are not set. */
 #define BW_PACE_STEP 8
 /*
@@ -78,10 +82,39 @@ BW_FN void bw_settle(const volatile struct bw_config *c, struct bw_flow *f, __u3
 		f->owned |= BW_RECEIVE_LOCK;
 }
 
+/*
+ * Recognizes, after a sample, a window that the application or the route bounds: the clamp is not the one set last, and less than
+ * half of the kernel's own. The kernel writes its own when it grows the buffer, and when the ratio of window and memory changes.
+ * Once the clamp is wide again, bufwise may set it. clamp: the socket's; ratio: as for bw_memory_of_window().
+ */
+BW_FN void bw_settle_clamp(const volatile struct bw_config *c, struct bw_flow *f, __u32 clamp, __u32 ratio)
+{
+	__u64 kernels = bw_min(bw_window_of_memory(f->rcvbuf, ratio), bw_largest_window(f));
+
+	if (c->take_over || f->requested_clamp || clamp == f->set_clamp)
+		return;
+	if (clamp < kernels / 2) {
+		f->owned |= BW_CLAMP_OWNED;
+		f->set_clamp = clamp;
+	} else if (f->owned & BW_CLAMP_OWNED) {
+		f->owned &= ~BW_CLAMP_OWNED;
+		f->set_clamp = 0;
+	}
+}
+
+/*
+ * Whether bufwise may size the receive buffer. While the application bounds the window, a buffer that bufwise has not set stays
+ * with autotuning, which can open the window again.
+ */
+BW_FN int bw_may_size_rcvbuf(const struct bw_flow *f)
+{
+	return !(f->owned & BW_RECEIVE_LOCK) && (f->set_rcvbuf || !(f->owned & BW_CLAMP_OWNED));
+}
+
 /* Returns bw_room_news() of a connection; nothing if the application bounds its window, because no ramp has opened it then. */
 BW_FN enum bw_room_shown bw_room_news_of(const struct bw_flow *f)
 {
-	return f->owned & BW_RECEIVE_LOCK ? BW_ROOM_UNKNOWN : bw_room_news(&f->fit_window, f->out_of_order);
+	return f->owned & (BW_RECEIVE_LOCK | BW_CLAMP_OWNED) ? BW_ROOM_UNKNOWN : bw_room_news(&f->fit_window, f->out_of_order);
 }
 
 /* ---- Setting and requesting ----------------------------------------------------------------------------- */
@@ -102,27 +135,37 @@ BW_FN int bw_is_requesting(const struct bw_flow *f)
 }
 
 /*
+ * Returns the largest value of SO_SNDBUF or SO_RCVBUF that a program can set: the cap at the load, or the value that the kernel made
+ * of a larger one since. Another bufwise that ends, or an administrator, may lower wmem_max and rmem_max.
+ */
+BW_FN __u64 bw_cap(__u64 cap, __u32 cut)
+{
+	return cut ? bw_min(cap, cut / 2) : cap;
+}
+
+/*
  * Chooses the step by which the send buffer gets room for a payload, and at least the kernel's smallest size. Beyond the
  * cap, setsockopt() by a program would cut the buffer to the cap, so the size is requested, unless user space is gone;
- * until the grant the cap is set.
+ * until the grant the cap is set. A buffer beyond the cap stays as it is meanwhile: its connection may need all of it.
  */
 BW_FN void bw_step_send(struct bw_step *step, const volatile struct bw_config *c, struct bw_flow *f,
 			__u64 payload, int stale)
 {
 	__u32 value = bw_max(bw_min(bw_min(payload, c->max_send), BW_LARGEST_OPTION), BW_LEAST_SNDBUF);
+	__u64 cap = bw_cap(c->send_cap, f->cut_sndbuf);
 
 	step->value = 0;
 	step->request = 0;
 	f->decided_send = value;
 	if (c->observe_only)
 		return;
-	if (value > c->send_cap && !stale) {
-		if ((f->set_sndbuf && f->sndbuf == 2ULL * value) || bw_is_requesting(f))
+	if (value > cap) {
+		if (!stale && ((f->set_sndbuf && f->sndbuf == 2ULL * value) || bw_is_requesting(f)))
 			return;
-		step->request = 2 * value;
-		if (f->sndbuf >= 2ULL * c->send_cap)
+		step->request = stale ? 0 : 2 * value;
+		if (f->sndbuf >= 2 * cap)
 			return;
-		value = c->send_cap;
+		value = cap;
 	}
 	if (!f->set_sndbuf || f->sndbuf != 2ULL * value)
 		step->value = value;
@@ -133,16 +176,17 @@ BW_FN void bw_step_receive(struct bw_step *step, const volatile struct bw_config
 			   __u64 memory, int stale)
 {
 	__u32 value = bw_min(memory / 2, BW_LARGEST_OPTION);
+	__u64 cap = bw_cap(c->receive_cap, f->cut_rcvbuf);
 
 	step->value = 0;
 	step->request = 0;
-	if (value > c->receive_cap && !stale) {
-		if (bw_is_requesting(f))
+	if (value > cap) {
+		if (!stale && bw_is_requesting(f))
 			return;
-		step->request = 2 * value;
-		if (f->rcvbuf >= 2ULL * c->receive_cap)
+		step->request = stale ? 0 : 2 * value;
+		if (f->rcvbuf >= 2 * cap)
 			return;
-		value = c->receive_cap;
+		value = cap;
 	}
 	step->value = value;
 }

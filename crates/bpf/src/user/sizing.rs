@@ -14,7 +14,7 @@ use bufwise_units::{Bytes, Rate};
 
 use crate::abi::{bw_config, bw_control, bw_flow, bw_order};
 use crate::config::{ReceiveRule, SendRule};
-use crate::flow::word;
+use crate::flow::{CLAMP, word};
 use crate::means::Means;
 use crate::record;
 use crate::release::largest_window;
@@ -23,8 +23,9 @@ use crate::rules::{self, NONE, SendDecision};
 /// Bits of `owned` and of `given_back`.
 const SEND: u32 = 1;
 const RECEIVE: u32 = 2;
-/// The largest window clamp, bytes.
+/// The largest window clamp, and the smallest (`BW_LEAST_CLAMP`), bytes.
 const LARGEST_CLAMP: u64 = 1 << 30;
+const LEAST_CLAMP: u64 = 2_048;
 
 /// Access to a connection's socket.
 pub(crate) trait Reach {
@@ -97,8 +98,8 @@ impl<R: Reach> Sizing<'_, R> {
         let paced = binds && self.config.send_rule != SendRule::Fixed as u32 && self.config.published == 0;
         let share = if paced { decision.share } else { NONE };
         let rate = rules::decide_pace(self.flow, share);
-        let sets =
-            binds && self.sets_buffers && self.means.reaches(self.flow.decided_send, self.config.send_cap);
+        let cap = cap(self.config.send_cap, self.flow.cut_sndbuf);
+        let sets = binds && self.sets_buffers && self.means.reaches(self.flow.decided_send, cap);
         let is_sized = if sets { step.value == 0 } else { self.flow.set_sndbuf == 0 };
         if self.config.observe_only != 0 || (is_sized && self.is_held_to(rate)) {
             return Ok(());
@@ -129,7 +130,9 @@ impl<R: Reach> Sizing<'_, R> {
     fn set_send(&mut self, socket: &R::Socket, payload: u32) -> Result<(), OptionError> {
         self.means.set_send(socket, Bytes(payload.into()))?;
         self.flow.sndbuf = word(options::send_buffer(socket)?.0);
-        // A maximum that was lowered after the start cuts the value to the same size each time.
+        if self.flow.sndbuf / 2 < payload {
+            self.flow.cut_sndbuf = self.flow.sndbuf;
+        }
         self.flow.send_changes += u32::from(self.flow.set_sndbuf != self.flow.sndbuf);
         self.flow.set_sndbuf = self.flow.sndbuf;
         Ok(())
@@ -138,6 +141,9 @@ impl<R: Reach> Sizing<'_, R> {
     fn set_receive(&mut self, socket: &R::Socket, size: u64) -> Result<(), OptionError> {
         self.means.set_receive(socket, Bytes(size))?;
         self.flow.rcvbuf = word(options::receive_buffer(socket)?.0);
+        if u64::from(self.flow.rcvbuf / 2) < size {
+            self.flow.cut_rcvbuf = self.flow.rcvbuf;
+        }
         self.flow.set_rcvbuf = self.flow.rcvbuf;
         Ok(())
     }
@@ -174,16 +180,33 @@ impl<R: Reach> Sizing<'_, R> {
         let share = self.all.window_level;
         let memory = rules::decide_receive_buffer(self.config, self.flow, share, window, self.in_use());
         let Some(socket) = self.socket.reach(self.one) else { return Ok(()) };
-        if memory != 0 {
+        let present = self.settle_clamp(&socket)?;
+        if memory != 0 && rules::may_size_receive_buffer(self.flow) {
             self.size_receive(&socket, memory)?;
         }
-        if window != 0 {
-            if options::window_clamp(&socket)?.0 != window {
-                options::set_window_clamp(&socket, Bytes(window))?;
-            }
-            self.flow.clamp_changes += u32::from(u64::from(self.flow.set_clamp) != window);
-            self.flow.set_clamp = word(window);
+        if window == 0 { Ok(()) } else { self.set_clamp(&socket, present, window.max(LEAST_CLAMP)) }
+    }
+
+    /// Returns the present clamp, after it was tested whether the application, or the route, has set it. Without privilege this is
+    /// tested once bufwise has set a clamp: before, it may be bufwise's own, of a record that was forgotten.
+    fn settle_clamp(&mut self, socket: &R::Socket) -> Result<u64, OptionError> {
+        let clamp = options::window_clamp(socket)?;
+        if self.means == Means::Force || self.flow.set_clamp != 0 {
+            rules::settle_clamp(self.config, self.flow, word(clamp.0), 0);
         }
+        Ok(clamp.0)
+    }
+
+    /// Bounds the window, unless the application does.
+    fn set_clamp(&mut self, socket: &R::Socket, present: u64, window: u64) -> Result<(), OptionError> {
+        if self.flow.owned & CLAMP != 0 {
+            return Ok(());
+        }
+        if present != window {
+            options::set_window_clamp(socket, Bytes(window))?;
+        }
+        self.flow.clamp_changes += u32::from(u64::from(self.flow.set_clamp) != window);
+        self.flow.set_clamp = word(window);
         Ok(())
     }
 
@@ -195,16 +218,15 @@ impl<R: Reach> Sizing<'_, R> {
             return Ok(());
         }
         let Some(socket) = self.socket.reach(self.one) else { return Ok(()) };
-        options::set_window_clamp(&socket, largest)?;
-        self.flow.clamp_changes += 1;
-        self.flow.set_clamp = word(largest.0);
-        Ok(())
+        let present = self.settle_clamp(&socket)?;
+        self.set_clamp(&socket, present, largest.0)
     }
 
     /// Sizes the receive buffer. Without privilege the window clamp alone bounds the window: the buffer is only
     /// enlarged, within the host's maximum, and a larger one is left to autotuning.
     fn size_receive(&mut self, socket: &R::Socket, memory: u64) -> Result<(), OptionError> {
-        let within = self.means.reaches(memory / 2, self.config.receive_cap);
+        let cap = cap(self.config.receive_cap, self.flow.cut_rcvbuf);
+        let within = self.means.reaches(memory / 2, cap);
         if self.means == Means::Force || (within && self.sets_buffers && memory > self.flow.rcvbuf.into()) {
             if self.flow.set_rcvbuf == 0 && self.is_taken(socket, RECEIVE)? {
                 return Ok(());
@@ -271,6 +293,12 @@ impl<R: Reach> Sizing<'_, R> {
     }
 }
 
+/// Returns the largest size that can be set (payload): the host's maximum at the start, or the size to which the kernel has cut a
+/// larger one since (memory; 0: none was cut).
+fn cap(maximum: u32, cut: u32) -> u32 {
+    if cut == 0 { maximum } else { maximum.min(cut / 2) }
+}
+
 /// Access to a socket that is already open.
 impl<'a> Reach for BorrowedFd<'a> {
     type Socket = Self;
@@ -311,6 +339,32 @@ mod tests {
     }
 
     #[test]
+    fn a_size_that_the_kernel_has_cut_is_left_to_autotuning() {
+        if !crate::user::tells_locks() {
+            return bufwise_trial::skip("needs Linux 5.15");
+        }
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let one = Connection::of(&client, 0).unwrap();
+        // As if the host's maximum had been higher at the start.
+        let (send_rule, send_cap, max_send) = (SendRule::Abt as u32, u32::MAX, NONE);
+        let config = bw_config { send_rule, send_cap, max_send, ..bw_config::from(&Config::default()) };
+        let all = bw_control::default();
+        let mut flow = take(&config, &one, 0, BufferLock::default(), 1);
+        // The share binds.
+        flow.abt.net_target = NONE;
+        for is_locked in [true, false] {
+            let (config, all, one, flow) = (&config, &all, &one, &mut flow);
+            let (socket, means) = (client.as_fd(), Means::Plain);
+            let mut sizing =
+                Sizing { config, all, order: None, flow, one, socket, means, sets_buffers: true };
+            sizing.send(SendDecision { payload: 1 << 29, share: 1 << 29 }).unwrap();
+            assert_eq!(options::buffer_lock(&client).unwrap().send, is_locked);
+        }
+        assert_eq!(flow.set_sndbuf, 0);
+    }
+
+    #[test]
     fn a_window_that_was_bounded_is_opened_once_the_application_has_set_its_receive_buffer() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -333,5 +387,31 @@ mod tests {
         let open = Bytes(65_535 << one.info.rcv_wscale());
         assert_eq!([receive(&mut flow), receive(&mut flow)], [open; 2]);
         assert_eq!((flow.clamp_changes, u64::from(flow.set_clamp)), (2, open.0));
+    }
+
+    #[test]
+    fn a_window_that_the_application_bounds_stays_until_it_is_opened() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let one = Connection::of(&client, 0).unwrap();
+        let config = bw_config::from(&Config { receive: ReceiveRule::Drs, ..Config::default() });
+        let all = bw_control::default();
+        let mut flow = take(&config, &one, 0, BufferLock::default(), 1);
+        let mut receive = |bound: Option<u64>| {
+            if let Some(bound) = bound {
+                options::set_window_clamp(&client, Bytes(bound)).unwrap();
+            }
+            let (config, all, one, flow) = (&config, &all, &one, &mut flow);
+            let (socket, means) = (client.as_fd(), Means::Plain);
+            let mut sizing =
+                Sizing { config, all, order: None, flow, one, socket, means, sets_buffers: false };
+            sizing.receive(30_000).unwrap();
+            options::window_clamp(&client).unwrap().0
+        };
+        // Less than an eighth of any host's first buffer, and more than all of it.
+        let windows = [None, Some(1_500), None, Some(1 << 24), None].map(&mut receive);
+        assert_eq!(windows, [30_000, 1_500, 1_500, 30_000, 30_000]);
+        receive(Some(1_500));
+        assert!(!crate::flow::FlowState::from_kernel(1, &flow).is_touched(), "the clamp is not bufwise's");
     }
 }

@@ -176,6 +176,35 @@ fn root_what_the_programs_may_not_set_they_request() {
 }
 
 #[test]
+fn root_a_size_that_the_kernel_cuts_because_its_maximum_was_lowered_is_requested() {
+    if !root() {
+        return;
+    }
+    let shown = std::fs::read_to_string("/proc/sys/net/core/wmem_max").unwrap_or_default();
+    let most = shown.trim().parse().unwrap_or(212_992);
+    // As if the maximum had been higher when the programs were loaded.
+    let fixed = Bytes(most + 100_000);
+    let config =
+        Config { send: SendRule::Fixed, fixed, send_cap: fixed, max_send: fixed, ..Config::default() };
+    let (cgroup, netns) = (Cgroup::create().unwrap(), Netns::new());
+    let mut engine = engine_on(&config, &cgroup);
+    let connection = Connection::open(&cgroup, &netns, "127.0.0.1");
+    assert_eq!(connection.flow(&engine).unwrap().set_send_buffer, Some(Bytes(2 * most)));
+    let asked = wait_for("a request", || {
+        engine.heartbeat(FREE).unwrap();
+        connection.send(100_000);
+        engine.requests().unwrap().into_iter().find_map(|request| request.send_buffer)
+    });
+    assert_eq!(asked, fixed.times(2));
+    options::force_send_buffer(&connection.client, fixed).unwrap();
+    wait_for("its size", || {
+        engine.heartbeat(FREE).unwrap();
+        connection.send(100_000);
+        connection.flow(&engine).filter(|flow| flow.set_send_buffer == Some(asked))
+    });
+}
+
+#[test]
 fn root_the_socket_of_a_request_is_known_also_if_the_record_is_older_than_accept() {
     if !root() {
         return;
@@ -357,4 +386,38 @@ fn root_buffers_that_the_application_sets_later_are_its_own_and_its_window_is_op
     assert_eq!(options::send_buffer(client).unwrap(), Bytes(140_000));
     assert_eq!(options::receive_buffer(client).unwrap(), Bytes(200_000));
     assert_eq!(options::buffer_lock(client).unwrap(), BufferLock { send: true, receive: true });
+}
+
+#[test]
+fn root_a_window_that_the_application_bounds_later_stays_until_it_is_opened() {
+    const THEIRS: Bytes = Bytes(20_000);
+    if !root() {
+        return;
+    }
+    let (cgroup, netns) = (Cgroup::create().unwrap(), Netns::new());
+    // The window takes several segments.
+    let narrow = || Command::new("ip").args(["link", "set", "lo", "mtu", "1500"]).status().unwrap();
+    assert!(netns.inside(narrow).success());
+    let config = Config { receive: ReceiveRule::Drs, ..Config::default() };
+    let mut engine = engine_on(&config, &cgroup);
+    engine.heartbeat(FREE).unwrap();
+    let connection = Connection::open(&cgroup, &netns, "127.0.0.1");
+    let client = &connection.client;
+    let window = || connection.flow(&engine).and_then(|flow| flow.set_window);
+    wait_for("the rule's window", || {
+        connection.receive(100_000);
+        window()
+    });
+    for _ in 0..2 {
+        options::set_window_clamp(client, THEIRS).unwrap();
+        connection.receive(100_000);
+        assert_eq!((options::window_clamp(client).unwrap(), window()), (THEIRS, None));
+        options::set_window_clamp(client, Bytes(64 << 20)).unwrap();
+        connection.receive(100_000);
+        assert!(window().is_some(), "the rule's again");
+    }
+    options::set_window_clamp(client, THEIRS).unwrap();
+    connection.receive(100_000);
+    assert_eq!(engine.release_all().unwrap().released, 1, "its buffer");
+    assert_eq!(options::window_clamp(client).unwrap(), THEIRS);
 }

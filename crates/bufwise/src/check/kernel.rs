@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use bufwise_bpf::kernel_version;
+use bufwise_socket::memory::HostMemory;
 
 use super::Point;
 use crate::figures::size;
@@ -114,16 +115,11 @@ fn unprivileged_bpf() -> Point {
 }
 
 fn memory() -> Point {
-    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let field = |name: &str| {
-        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-        line.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib.saturating_mul(1_024))
-    };
-    match (field("MemTotal:"), field("MemAvailable:")) {
-        (Some(total), Some(free)) => {
-            Point::ok("memory", format!("{}, {} available", size(total), size(free)))
+    match HostMemory::now() {
+        Some(HostMemory { total, available }) => {
+            Point::ok("memory", format!("{}, {} available", total.readable(), available.readable()))
         }
-        _ => {
+        None => {
             Point::limited("memory", "it cannot be read from /proc/meminfo", "give the budget with --memory")
         }
     }

@@ -32,8 +32,8 @@ pub(crate) struct ListArgs {
 }
 
 /// An experiment in the list.
-#[derive(serde::Serialize)]
-struct Listed {
+#[derive(Debug, serde::Serialize)]
+pub(super) struct Listed {
     id: &'static str,
     source: &'static str,
     question: &'static str,
@@ -43,27 +43,28 @@ struct Listed {
     reported: Vec<Reported>,
 }
 
-impl ListArgs {
-    pub(crate) fn run(self) -> Outcome {
-        let listed = |experiment: Experiment| Listed {
+impl Listed {
+    /// Returns what the list has of an experiment.
+    pub(super) fn of(experiment: &Experiment) -> Self {
+        Self {
             id: experiment.id,
             source: experiment.source,
             question: experiment.question,
             seconds: experiment.seconds(false, None),
             quick_seconds: experiment.seconds(true, None),
             reported: experiment.reported(),
+        }
+    }
+}
+
+impl ListArgs {
+    pub(crate) fn run(self) -> Outcome {
+        let list: Vec<Listed> = catalogue().iter().map(Listed::of).collect();
+        let line = |one: &Listed| {
+            let (whole, quick) = (duration(one.seconds), duration(one.quick_seconds));
+            format!("{:<14} {whole:>6}, quick {quick:>5}  {:<30} {}\n", one.id, one.source, one.question)
         };
-        let list: Vec<Listed> = catalogue().into_iter().map(listed).collect();
-        if let Some(json) = &self.json {
-            output::json(json, &list)?;
-        }
-        if !self.json.as_deref().is_some_and(output::is_stdout) {
-            let line = |one: &Listed| {
-                let (whole, quick) = (duration(one.seconds), duration(one.quick_seconds));
-                format!("{:<14} {whole:>6}, quick {quick:>5}  {:<30} {}\n", one.id, one.source, one.question)
-            };
-            output::line(&list.iter().map(line).collect::<String>())?;
-        }
+        output::both(self.json.as_deref(), &list, || list.iter().map(line).collect())?;
         Ok(0)
     }
 }
@@ -252,6 +253,9 @@ impl RunArgs {
             return Ok(Chosen { experiments: short(), files: HashMap::new() });
         }
         let (files, ids): (Vec<&String>, Vec<&String>) = self.ids.iter().partition(|id| file::is_file(id));
+        if let Some(json) = &self.json {
+            files.iter().try_for_each(|file| output::check_apart(json, Path::new(file)))?;
+        }
         let mut experiments = named(&ids)?;
         // A congestion control or setting that this machine lacks must be found now, not after minutes of runs.
         let policies = file::POLICIES.on_this_machine();

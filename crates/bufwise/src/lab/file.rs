@@ -2,15 +2,16 @@
 
 use std::fs;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, Result};
 use bufwise_host::tuner::choice::Choice;
 use bufwise_host::tuner::sizes::{AtOnce, Budget, SmallDocuments};
-use bufwise_lab::experiments::{Experiment, LARGEST_FILE, Policies, outline, parse, show};
+use bufwise_lab::experiments::{Experiment, LARGEST_FILE, Policies, Quantity, outline, parse, show};
 use clap::Args;
+use serde::Serialize;
 
-use super::experiments::named;
+use super::experiments::{Listed, named};
 use crate::exit::{Failure, Outcome};
 use crate::output;
 use crate::transfer;
@@ -27,16 +28,51 @@ pub(crate) struct ShowArgs {
     /// Name of an experiment (`bufwise lab list`), or a file that describes one
     #[arg(value_name = "ID|FILE.toml")]
     id: String,
+    /// Write the experiment as JSON into this file; - for standard output
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// An experiment as JSON.
+#[derive(Debug, Serialize)]
+struct Shown {
+    #[serde(flatten)]
+    listed: Listed,
+    scale: &'static str,
+    survey: bool,
+    quantities: Vec<Quantity>,
+    /// The tables and keys of its file; `None`: it cannot be written as one.
+    experiment: Option<toml::Table>,
+}
+
+impl Shown {
+    /// Returns the experiment whose file is `text`, if it can be written as one.
+    fn of(one: &Experiment, text: Option<&str>) -> Result<Self> {
+        let Experiment { scale, survey, .. } = *one;
+        let (listed, quantities) = (Listed::of(one), one.quantities.clone());
+        let tables = text.map(str::parse::<toml::Table>).transpose();
+        let experiment = tables.context("cannot read the experiment as it is written")?;
+        Ok(Self { listed, scale, survey, quantities, experiment })
+    }
 }
 
 impl ShowArgs {
     pub(crate) fn run(self) -> Outcome {
-        let experiments = match is_file(&self.id) {
+        let is_file = is_file(&self.id);
+        if let Some(json) = &self.json {
+            if is_file {
+                output::check_apart(json, Path::new(&self.id))?;
+            }
+            output::check_writable(json)?;
+        }
+        let experiments = match is_file {
             true => vec![read(Path::new(&self.id), &POLICIES)?],
             false => named(&[&self.id])?,
         };
         for experiment in &experiments {
-            output::line(&show(experiment).unwrap_or_else(|| outline(experiment)))?;
+            let text = show(experiment);
+            let shown = Shown::of(experiment, text.as_deref())?;
+            output::both(self.json.as_deref(), &shown, || text.unwrap_or_else(|| outline(experiment)))?;
         }
         Ok(0)
     }

@@ -1,6 +1,6 @@
 //! Users that may log in, from the file and from the command line with its passwords, and their right to write.
 
-use std::env;
+use std::env::{self, VarError};
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 
@@ -9,6 +9,7 @@ use bufwise_ftp::server::{Rights, Users, users};
 use clap::Args;
 
 use crate::exit::Failure;
+use crate::signals::ask_password;
 
 /// Environment variable for a password if there is no terminal to ask at.
 const VARIABLE: &str = "BUFWISE_PASSWORD";
@@ -125,9 +126,12 @@ impl People {
 fn password_of(name: &str) -> Result<String, Failure> {
     let password = match env::var(VARIABLE) {
         Ok(password) => password,
-        Err(_) if io::stdin().is_terminal() => rpassword::prompt_password(format!("Password for {name}: "))
-            .context("cannot read the password")?,
-        Err(_) => {
+        // The error's own text has the value, a password.
+        Err(VarError::NotUnicode(_)) => return Err(Failure::usage(format!("{VARIABLE} is not UTF-8"))),
+        Err(VarError::NotPresent) if io::stdin().is_terminal() => {
+            ask_password(&format!("Password for {name}: ")).context("cannot read the password")?
+        }
+        Err(VarError::NotPresent) => {
             return Err(Failure::usage(format!(
                 "no password for {name}: set {VARIABLE}, start it at a terminal, or write a --users file"
             )));
@@ -140,8 +144,8 @@ fn password_of(name: &str) -> Result<String, Failure> {
 pub(super) fn hash_line(name: &str) -> Result<String, Failure> {
     users::check_name(name).map_err(Failure::usage)?;
     let password = if io::stdin().is_terminal() {
-        let first = rpassword::prompt_password("Password: ").context("cannot read the password")?;
-        let again = rpassword::prompt_password("Again: ").context("cannot read the password")?;
+        let first = ask_password("Password: ").context("cannot read the password")?;
+        let again = ask_password("Again: ").context("cannot read the password")?;
         if first != again {
             return Err(Failure::new(crate::exit::FAILED, "the two passwords differ: try again"));
         }

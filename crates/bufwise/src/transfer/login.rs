@@ -7,6 +7,8 @@ use anyhow::{Context, Result, bail};
 use bufwise_ftp::client::{Login, Netrc, Sources, Url};
 use bufwise_ftp::wire::Secret;
 
+use crate::signals::ask_password;
+
 /// Finds the login for the server of `url`; `netrc` is the file named by `--netrc`.
 pub(super) fn find(url: &Url, netrc: Option<&Path>) -> Result<Login> {
     let variable = |name: &str| match std::env::var(name) {
@@ -47,7 +49,7 @@ fn ask(user: &str, host: &str) -> Option<Secret> {
     if !std::io::stdin().is_terminal() {
         return None;
     }
-    rpassword::prompt_password(format!("Password of {user} at {host}: ")).ok().map(Secret::new)
+    ask_password(&format!("Password of {user} at {host}: ")).ok().map(Secret::new)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The options of `get` and `put`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -155,6 +155,11 @@ impl Options {
     /// Whether to continue the part that an earlier attempt left.
     pub(crate) fn resumes(&self) -> bool {
         self.resume
+    }
+
+    /// Fails if the report would replace the file that is moved.
+    pub(crate) fn keep_apart(&self, moved: &Path) -> Result<(), Failure> {
+        self.json.as_deref().map_or(Ok(()), |json| output::check_apart(json, moved))
     }
 
     /// Whether standard output gets the report.

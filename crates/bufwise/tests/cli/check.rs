@@ -2,10 +2,12 @@
 
 use std::process::Stdio;
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::Value;
 
 use crate::connections::{NO_DAEMON, unprivileged};
-use crate::run::{command, root};
+use crate::run::{command, eventually, root};
 use crate::run_command::groups;
 
 fn point<'a>(report: &'a Value, name: &str) -> &'a Value {
@@ -64,6 +66,23 @@ fn root_where_run_works_check_says_so_and_leaves_nothing() {
     }
     let left: Vec<_> = groups().into_iter().filter(|name| name.starts_with(&group)).collect();
     assert_eq!(left, [""; 0]);
+}
+
+#[test]
+fn root_a_check_that_is_interrupted_leaves_no_cgroup() {
+    let Some(_alone) = root() else { return };
+    let mut check = command(&[&["check"], &NO_DAEMON[..]].concat());
+    let mut child = check.stdout(Stdio::null()).spawn().unwrap();
+    let mut is_over = false;
+    eventually("it tries the programs, or is over", || {
+        is_over = child.try_wait().unwrap().is_some();
+        is_over || !groups().is_empty()
+    });
+    if !is_over {
+        kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGINT).unwrap();
+    }
+    child.wait().unwrap();
+    assert_eq!(groups(), [""; 0]);
 }
 
 #[test]

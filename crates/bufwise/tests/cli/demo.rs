@@ -102,4 +102,6 @@ fn a_picture_that_cannot_be_drawn_is_said_before_the_run() {
     let output = run(&["demo", "--plot", "/no/such/directory/demo.svg"]);
     assert!(only_error(&output, 1).contains("/no/such/directory/demo.svg"));
     assert!(only_error(&run(&["demo", "--plot", "-"]), 2).contains("--plot needs a file"));
+    let both = run(&["demo", "--plot", "/tmp/bufwise-both", "--json", "/tmp/bufwise-both"]);
+    assert!(only_error(&both, 2).contains("--json would replace /tmp/bufwise-both"));
 }

@@ -5,17 +5,19 @@ use std::fs;
 use std::path::Path;
 
 /// The files whose structs are written as JSON by a command.
-const SOURCES: [&str; 34] = [
+const SOURCES: [&str; 36] = [
     "bufwise/src/check.rs",
     "bufwise/src/explain.rs",
     "bufwise/src/explain/ends.rs",
     "bufwise/src/explain/explanation.rs",
     "bufwise/src/history/past.rs",
     "bufwise/src/lab/experiments.rs",
+    "bufwise/src/lab/file.rs",
     "bufwise/src/ls.rs",
     "bufwise/src/ls/groups.rs",
     "bufwise/src/probe/buffers.rs",
     "bufwise/src/probe/report.rs",
+    "bufwise/src/restore.rs",
     "bufwise/src/run/history.rs",
     "bufwise/src/run/report.rs",
     "bufwise/src/run/totals.rs",

@@ -305,6 +305,18 @@ fn root_interrupted_it_leaves_nothing_and_says_so_in_its_status() {
 }
 
 #[test]
+fn root_a_report_that_cannot_be_written_does_not_hide_the_clients_status() {
+    let Some(_alone) = root() else { return };
+    if !fs::exists("/dev/full").unwrap() {
+        return bufwise_trial::skip("needs /dev/full");
+    }
+    let output = run(&["lab", "path", "--client", "exit 7", "--json", "/dev/full"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(7), "{said}");
+    assert!(said.lines().last().unwrap().starts_with("bufwise: cannot write /dev/full: "), "{said}");
+}
+
+#[test]
 fn root_killed_it_leaves_nothing() {
     let Some(_alone) = root() else { return };
     assert_eq!(ended_by(Signal::SIGKILL, "71234003"), None);

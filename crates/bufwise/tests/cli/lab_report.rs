@@ -4,7 +4,8 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use serde_json::json;
+use bufwise_lab::experiments::catalogue;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::browser::Browser;
@@ -116,6 +117,55 @@ fn what_cannot_be_read_or_written_is_named_and_nothing_is_left() {
     let output = run(&["lab", "report", path]);
     assert!(only_error(&output, 1).contains("report.html") && output.stdout.is_empty());
     assert_eq!(names(&directory), ["iperf3.json", "made-up.json", "report.html", "samples"]);
+}
+
+/// Returns a part of `fit-harm` with one case, as an earlier version wrote it: three runs of each method with these rates in Mbit/s; of the
+/// last method only `valid` runs count.
+fn part(shard: &str, case: &str, rates: [f64; 4], valid: usize) -> Value {
+    let names = ["kernel", "fit at the sender", "fit at the receiver", "fit at both"];
+    let method = |(name, rate): (&str, f64)| {
+        let run = |number: usize| {
+            let counts = name != names[3] || number < valid;
+            let values = json!({ "goodput_bps": rate * 1e6, "rtt_mean_s": 0.041, "drops": 2.0 });
+            json!({ "valid": counts, "problem": null, "attempts": 1, "values": values })
+        };
+        let runs: Vec<Value> = (0..3).map(run).collect();
+        json!({ "name": name, "server": "a", "client": "b", "settings": "c", "runs": runs, "medians": {} })
+    };
+    let methods: Vec<Value> = names.into_iter().zip(rates).map(method).collect();
+    let case = json!({ "name": case, "paths": ["100 Mbit/s"], "methods": methods, "needed": 3 });
+    json!({ "id": "fit-harm", "source": "engine", "question": "Is it worse?", "scale": "Short.", "kernel": "6.1",
+        "quick": false, "repeat": 3, "quantities": ["goodput_bps", "rtt_mean_s", "drops"], "cases": [case], "targets": [],
+        "survey": true, "shard": shard })
+}
+
+#[test]
+fn parts_of_a_survey_from_several_directories_are_one_page_that_names_what_is_missing() {
+    let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let write = |directory: &TempDir, name: &str, result: &Value| {
+        fs::write(directory.path().join(name), result.to_string()).unwrap();
+    };
+    let loss = part("9/47", "loss 1%", [4.1, 4.0, 4.1, 3.7], 3);
+    let reordering = part("10/47", "reordering", [90.0, 89.4, 91.2, 76.4], 2);
+    write(&directories[0], "fit-harm-10-of-47.json", &reordering);
+    write(&directories[1], "fit-harm-9-of-47.json", &loss);
+    let [first, second] = directories.each_ref().map(|one| one.path().to_str().unwrap());
+    let output = run(&["lab", "report", first, second]);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let survey = catalogue().into_iter().find(|one| one.id == "fit-harm").unwrap();
+    let all = survey.cases.len();
+    let missing = format!("\nLeft out: {} of {all} cases, not among these results: LAN, 1 Gbit/s x", all - 2);
+    for wanted in [
+        "\nTargets met, of those that were measured: `fit at the sender` 2 of 2, `fit at the receiver` 2 of 2, `fit at both` 0 of 1.\n",
+        missing.as_str(),
+        "\n| loss 1% | 4.1, 41.0, 2 | 4.0 (98%), 41.0, 2 | 4.1 (100%), 41.0, 2 | **3.7 (90.2%)**, 41.0, 2 |\n| reordering | 90.0, ",
+        " | 76.4 (85%), 41.0, 2; 2 of 3 runs |\n",
+        "\n| goodput of `fit at both` at least 97% of `kernel`'s (4.0 Mbit/s) | loss 1% | 3.7 Mbit/s | NOT MET |\n",
+    ] {
+        assert!(text.contains(wanted), "{wanted}: {text}");
+    }
+    assert_eq!(text.matches("\n## fit-harm\n").count(), 1, "{text}");
 }
 
 /// Whether an expression holds in the page.

@@ -234,6 +234,32 @@ fn an_experiment_is_shown_as_a_file_or_as_what_can_be_said_of_it() {
     assert_eq!(text(&run(&["lab", "show", file.to_str().unwrap()]).stdout), text(&shown));
     let outline = text(&run(&["lab", "show", "fit-grid"]).stdout);
     assert!(outline.starts_with("# fit-grid cannot be written as a file yet: it is a survey"), "{outline}");
+    let written = |id| run(&["lab", "show", id, "--json", "-"]).stdout;
+    let json = |id| serde_json::from_slice::<Value>(&written(id)).unwrap();
+    let (own, survey) = (json("abt-fig1"), json("fit-grid"));
+    assert_eq!((&own["id"], &own["survey"]), (&"abt-fig1".into(), &false.into()));
+    assert!(own["experiment"]["method"][0]["name"].is_string() && own["seconds"].is_u64(), "{own}");
+    assert!(survey["survey"] == true && survey["experiment"].is_null(), "{survey}");
+}
+
+#[test]
+fn a_list_that_cannot_be_written_is_printed_all_the_same() {
+    let output = run(&["lab", "list", "--json", "/no/such/directory/list.json"]);
+    assert!(only_error(&output, 1).contains("/no/such/directory/list.json"));
+    assert!(text(&output.stdout).contains("abt-fig1 "), "{}", text(&output.stdout));
+}
+
+#[test]
+fn a_report_does_not_replace_the_file_that_describes_an_experiment() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("mine.toml");
+    fs::write(&file, OWN).unwrap();
+    for name in ["run", "show"] {
+        let mut call = command(&["lab", name, "./mine.toml", "--json", "mine.toml"]);
+        let line = only_error(&call.current_dir(&directory).output().unwrap(), 2);
+        assert!(line.contains("--json would replace ./mine.toml"), "{line}");
+        assert_eq!(fs::read_to_string(&file).unwrap(), OWN);
+    }
 }
 
 #[test]

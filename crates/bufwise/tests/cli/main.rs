@@ -27,6 +27,7 @@ mod many;
 mod metrics;
 mod otlp;
 mod packaging;
+mod password;
 mod pictures;
 mod place;
 mod policies;

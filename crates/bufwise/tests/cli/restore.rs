@@ -8,12 +8,13 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
+use serde_json::Value;
 
 use bufwise_socket::device::GsoMaxSize;
 
 use crate::connections::unprivileged;
 use crate::place::{Daemon, Net, RMEM, TestGroup};
-use crate::run::{PROGRAM, eventually, only_error, patience, root, run};
+use crate::run::{PROGRAM, eventually, only_error, patience, root, run, text};
 
 const FIXED: u32 = 2 * 80 * 1_024;
 
@@ -202,6 +203,25 @@ fn root_a_daemon_that_is_asked_gives_back_and_rests_until_it_is_reloaded() {
     eventually("buffers are set again", || is_sized(&net));
     daemon.signal(Signal::SIGTERM);
     assert_eq!(daemon.wait().code(), Some(0));
+}
+
+#[test]
+fn root_what_was_put_back_is_also_there_as_json() {
+    let Some(_alone) = root() else { return };
+    let (net, group) = (Net::new(), TestGroup::new());
+    let daemon = Daemon::ready(&net, &["--cgroup", &group.path()]);
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("restored.json");
+    let said = run(&["restore", "--socket", &daemon.socket(), "--json", file.to_str().unwrap()]);
+    assert!(said.status.success() && text(&said.stdout).contains("connections given back"), "{said:?}");
+    let report: Value = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
+    assert_eq!((&report["connections"], &report["not_put_back"]), (&0.into(), &Value::Array(Vec::new())));
+    let put_back: Vec<_> = report["put_back"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    let setting = format!("net.ipv4.tcp_rmem = {RMEM}");
+    assert!(put_back.iter().any(|line| line.starts_with(&setting)), "{report}");
+    // Of a daemon that rests nothing is left to put back.
+    let again = run(&["restore", "--json", "--socket", &daemon.socket()]);
+    assert_eq!(serde_json::from_slice::<Value>(&again.stdout).unwrap()["connections"], 0);
 }
 
 #[test]

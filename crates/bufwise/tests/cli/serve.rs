@@ -15,7 +15,7 @@ use nix::unistd::Pid;
 use serde_json::Value;
 use socket2::{Domain, Socket, Type};
 
-use crate::run::{PROGRAM, command, only_error, patience, run};
+use crate::run::{PROGRAM, command, eventually, only_error, patience, run};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -102,6 +102,16 @@ impl Running {
     pub(crate) fn stop(mut self, signal: Signal) {
         kill(Pid::from_raw(self.child.id().cast_signed()), signal).unwrap();
         self.says("stopped");
+        assert_eq!(self.child.wait().unwrap().code(), Some(0));
+    }
+
+    /// Stops the server by a signal that comes again and again; it must end with status 0.
+    pub(crate) fn stop_at_once(mut self) {
+        let id = Pid::from_raw(self.child.id().cast_signed());
+        eventually("it ends", || {
+            kill(id, Signal::SIGTERM).unwrap();
+            self.child.try_wait().unwrap().is_some()
+        });
         assert_eq!(self.child.wait().unwrap().code(), Some(0));
     }
 }

@@ -113,6 +113,15 @@ fn a_transfer_that_does_not_end_has_the_grace_that_is_given() {
 }
 
 #[test]
+fn another_signal_ends_the_grace() {
+    let (directory, path) = directory();
+    with_large(&directory);
+    let running = Running::start(&[&path, "--grace", "3600s"], &[]);
+    let _unread = retrieving(&running);
+    running.stop_at_once();
+}
+
+#[test]
 fn a_limit_of_the_rate_holds_for_a_transfer() {
     let (directory, path) = directory();
     fs::write(directory.path().join("file"), vec![7; 1_000_000]).unwrap();

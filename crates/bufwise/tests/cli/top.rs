@@ -8,7 +8,7 @@ use nix::sys::signal::{Signal, kill};
 use crate::connections::{Pair, Transfer, find};
 use crate::run::{eventually, only_error, run};
 use crate::run_command::terminal;
-use crate::terminal::Session;
+use crate::terminal::{Session, Size};
 
 #[test]
 fn a_transfer_is_seen_sorted_and_left_with_the_terminal_as_it_was() {
@@ -77,6 +77,16 @@ fn a_terminal_that_goes_away_ends_it_in_order() {
     eventually("it ends", || child.try_wait().unwrap().is_some());
     let status = child.wait().unwrap();
     assert!(status.code().is_some(), "neither by a signal nor by an abort: {status}");
+}
+
+#[test]
+fn in_a_terminal_without_a_cursor_it_says_what_does_without() {
+    let size = Size { lines: 24, columns: 200 };
+    let session = Session::spawned(&["top", "--no-daemon"], size, |command| {
+        command.env("TERM", "dumb").spawn().expect("setsid is there")
+    });
+    eventually("it ends", || session.text().contains("status 2"));
+    assert!(session.text().contains("other than TERM=dumb; top --once"), "{}", session.text());
 }
 
 #[test]

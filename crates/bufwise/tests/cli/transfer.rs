@@ -397,6 +397,29 @@ fn a_report_that_cannot_be_written_hides_no_failure() {
     assert_eq!(failed.status.code(), Some(1));
     let said = String::from_utf8(failed.stderr).unwrap();
     assert!(said.contains("cannot write /dev/full") && said.contains("the server refused"), "{said}");
+    let mut get = served.command(&["get", &served.url("none")]);
+    let failed = get.stdout(fs::File::create("/dev/full").unwrap()).output().unwrap();
+    let said = String::from_utf8(failed.stderr).unwrap();
+    assert!(
+        said.contains("cannot write to standard output") && said.contains("the server refused"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_report_does_not_replace_the_file_that_is_moved() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("file.bin");
+    fs::write(&file, "bytes").unwrap();
+    for call in [
+        &["put", "file.bin", "ftp://h/x", "--json", "./file.bin"][..],
+        &["get", "ftp://h/x", "-o", "file.bin", "--json", "file.bin"],
+        &["get", "ftp://h/new.bin", "--json", "new.bin"],
+    ] {
+        let line = only_error(&command(call).current_dir(&directory).output().unwrap(), 2);
+        assert!(line.contains("--json would replace "), "{line}");
+    }
+    assert_eq!(fs::read(&file).unwrap(), b"bytes");
 }
 
 #[test]
@@ -436,7 +459,10 @@ fn an_interrupted_file_into_a_pipe_is_not_said_to_be_kept() {
     let mut slow = slow.stdout(piped()).stderr(piped()).spawn().unwrap();
     slow.stdout.as_mut().unwrap().read_exact(&mut [0; 1_000]).unwrap();
     let id = nix::unistd::Pid::from_raw(slow.id().cast_signed());
-    nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGINT).unwrap();
+    // As timeout(1) does, which sends its signal to the process and to its group.
+    for signal in [nix::sys::signal::Signal::SIGINT, nix::sys::signal::Signal::SIGTERM] {
+        nix::sys::signal::kill(id, signal).unwrap();
+    }
     assert_eq!(only_error(&slow.wait_with_output().unwrap(), 1), "bufwise: interrupted\n");
 }
 

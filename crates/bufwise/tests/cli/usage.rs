@@ -40,6 +40,8 @@ fn a_wrong_trace_is_named_with_its_line() {
     std::fs::write(trace.path(), "0 10mbit\n5 quick\n").unwrap();
     let path = trace.path().to_str().unwrap();
     path_error(&["--rate", "10mbit", "--trace", path], "line 2");
+    std::fs::write(trace.path(), "0 10mbit\n").unwrap();
+    path_error(&["--rate", "10mbit", "--trace", path, "--json", path], "--json would replace");
     let missing = run(&["lab", "path", "--rate", "10mbit", "--trace", "/no/such/file", "--client", "true"]);
     assert!(only_error(&missing, 1).contains("/no/such/file"));
 }

@@ -95,6 +95,8 @@ struct ClientState {
     notify: bool,
     /// SBUF before a transfer: the buffers of data connections to come.
     buffer: Option<ReservedBuffer>,
+    /// The buffers of connections to the port of the last EPSV or PASV, if an SBUF for smaller ones has come since.
+    port_buffer: Option<ReservedBuffer>,
     probes: Probes,
     /// Commands that wait for the end of the transfer.
     queue: VecDeque<Command>,
@@ -122,6 +124,7 @@ impl Default for ClientState {
             announced: None,
             notify: false,
             buffer: None,
+            port_buffer: None,
             probes: Probes::default(),
             queue: VecDeque::new(),
             excess: 0,

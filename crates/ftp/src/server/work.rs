@@ -148,8 +148,8 @@ pub(super) struct Incoming {
     pub(super) upload: Upload,
     pub(super) prober: Option<Prober>,
     pub(super) length: Announced,
-    /// Its share of the memory for receive buffers; `None`: the client has a grant of its own (SBUF).
-    pub(super) buffer: Option<BudgetGrant>,
+    /// Its share of the memory for receive buffers.
+    pub(super) buffer: BudgetGrant,
 }
 
 /// Receives a file.
@@ -160,7 +160,7 @@ pub(super) fn receive(
     incoming: Incoming,
     record: Transfer,
 ) -> Outcome {
-    let Incoming { mut upload, prober, length, buffer } = incoming;
+    let Incoming { mut upload, prober, length, mut buffer } = incoming;
     let (start, moved, over) = (Instant::now(), Cell::new(0), Cell::new(None));
     let (tuning, hangup) = (&channel.server.config.tuning, channel.server.config.times.hangup);
     let policy = tuning.policy;
@@ -173,10 +173,8 @@ pub(super) fn receive(
     };
     let done = (|| {
         let job = channel.job(link);
-        let mut tuner = Tuner::new(policy, options, prober);
-        if let Some(mut buffer) = buffer {
-            tuner = tuner.within(Share::new(move |wanted, there| buffer.ask(wanted, there)));
-        }
+        let share = Share::new(move |wanted, there| buffer.ask(wanted, there));
+        let mut tuner = Tuner::new(policy, options, prober).within(share);
         tuner.prepare();
         let offset = upload.offset();
         let Some(file) = upload.file(&link.cancel)? else { return Err(DataError::Cancelled.into()) };

@@ -17,6 +17,21 @@ fn certificate() -> (ServerTls, Security) {
     (server, Security::Required(client))
 }
 
+/// Our client of this server, over TLS.
+fn over_tls(server: &Scripted, security: Security) -> Client {
+    let mut client = Client::of(server);
+    client.access.security = security;
+    client
+}
+
+/// Gets the server's file, over TLS, at the second attempt.
+fn gets_at_the_second_attempt(server: &Scripted, security: Security) {
+    let mut client = over_tls(server, security);
+    (client.settings.retries, client.settings.retry_wait) = (1, Duration::ZERO);
+    client.get().unwrap();
+    assert_eq!(client.got(), *server.content);
+}
+
 /// Answers AUTH with these bytes, all at once, and begins TLS.
 fn begin(talk: &mut Talk, tls: &ServerTls, answer: &[u8]) -> Going {
     talk.send(answer)?;
@@ -39,8 +54,7 @@ fn replies_sent_before_the_handshake_are_forgotten() {
             "RETR file" => encrypted(talk, &tls, usize::MAX, true),
             _ => talk.usual(line),
         });
-        let mut client = Client::of(&server);
-        client.access.security = security;
+        let client = over_tls(&server, security);
         let mut worker = Worker::new(&client.access, &client.settings);
         let session = worker.session().unwrap_or_else(|error| panic!("{injected:?}: {error}"));
         // In step: the answers are those that came over TLS.
@@ -59,8 +73,7 @@ fn a_server_with_another_certificate_is_not_believed() {
         "AUTH TLS" => begin(talk, &tls, b"234 go\r\n"),
         _ => talk.usual(line),
     });
-    let mut client = Client::of(&server);
-    client.access.security = other;
+    let client = over_tls(&server, other);
     let error = client.fails();
     assert!(matches!(error, ClientError::Tls(_)), "{error}");
     assert_eq!(server.said(), ["AUTH TLS"]);
@@ -74,8 +87,7 @@ fn protection_that_is_refused_ends_the_session_before_any_data() {
         "PROT P" => talk.say("536 no"),
         _ => talk.usual(line),
     });
-    let mut client = Client::of(&server);
-    client.access.security = security;
+    let client = over_tls(&server, security);
     client.fails();
     assert!(!server.said().iter().any(|line| line.starts_with("EPSV")), "{:?}", server.said());
 }
@@ -94,8 +106,7 @@ fn encrypted_data_that_is_cut_short_is_not_the_file() {
                 _ => talk.usual(line),
             }
         });
-        let mut client = Client::of(&server);
-        client.access.security = security;
+        let client = over_tls(&server, security);
         if told {
             client.get().unwrap();
             assert_eq!(client.got(), *server.content);
@@ -116,11 +127,7 @@ fn encrypted_data_that_is_cut_is_tried_again() {
         "RETR file" => encrypted(talk, &tls, usize::MAX, true),
         _ => talk.usual(line),
     });
-    let mut client = Client::of(&server);
-    client.access.security = security;
-    (client.settings.retries, client.settings.retry_wait) = (1, Duration::ZERO);
-    client.get().unwrap();
-    assert_eq!(client.got(), *server.content);
+    gets_at_the_second_attempt(&server, security);
 }
 
 #[test]
@@ -131,8 +138,7 @@ fn a_file_that_is_there_is_known_where_the_server_announces_no_end() {
         "RETR file" => encrypted(talk, &tls, usize::MAX, false),
         _ => talk.usual(line),
     });
-    let mut client = Client::of(&server);
-    client.access.security = security;
+    let mut client = over_tls(&server, security);
     client.get().unwrap();
     assert_eq!(client.got(), *server.content);
     client.settings.resume = true;
@@ -151,11 +157,7 @@ fn a_server_without_tls_1_2_may_refuse_a_data_connection_for_a_while() {
         "RETR file" => encrypted(talk, &tls, usize::MAX, true),
         _ => talk.usual(line),
     });
-    let mut client = Client::of(&server);
-    client.access.security = security;
-    (client.settings.retries, client.settings.retry_wait) = (1, Duration::ZERO);
-    client.get().unwrap();
-    assert_eq!(client.got(), *server.content);
+    gets_at_the_second_attempt(&server, security);
     assert_eq!(server.said().iter().filter(|line| *line == "AUTH TLS").count(), 3);
 }
 

@@ -54,6 +54,19 @@ fn absurd_sizes_are_refused_or_bounded() {
 }
 
 #[test]
+fn a_port_that_waits_keeps_the_memory_of_its_connections() {
+    let caps = BufferCaps { connection: Bytes(1 << 20), user: Bytes(3 << 19), host: Bytes(1 << 21) };
+    let served = serve(|config| config.tuning.buffers = caps);
+    let (mut first, mut second) = (served.client(), served.client());
+    first.ask("SBUF 1048576", 200);
+    first.passive();
+    first.ask("SBUF 4096", 200);
+    assert!(second.ask("SBUF 1048576", 200).contains(" 520192 bytes"));
+    first.passive();
+    assert!(second.ask("SBUF 1048576", 200).contains(" 1048576 bytes"), "given back with the port");
+}
+
+#[test]
 fn without_the_option_there_is_no_126_and_a_request_waits() {
     let served = serve(|config| config.tuning.policy = PolicyKind::Drs);
     served.put("file", &vec![7; MUCH]);

@@ -102,3 +102,14 @@ fn where_nothing_is_left_each_has_a_small_window_in_any_case() {
     let most = together(&served);
     assert!((1..=LEAST).contains(&most), "{most} bytes of windows");
 }
+
+#[test]
+fn a_size_that_a_client_asks_for_takes_no_upload_out_of_the_bound() {
+    let served = served(PolicyKind::Kernel, 0, 0);
+    let mut client = served.client();
+    client.ask("SBUF 100000", 200);
+    // Without a byte that could widen the window before it is bounded.
+    client.deliver("STOR file", b"", 226);
+    let report = served.transfers()[0].report.unwrap();
+    assert!(report.largest_buffer <= Share::LEAST, "{:?}", report.largest_buffer);
+}

@@ -1,7 +1,7 @@
 //! The settings' former values, on disk, for the next start after a crash.
 //!
-//! There is one file per network namespace, named by the namespace's cookie, which is never reused while the system
-//! runs. A line per setting: its name, the original, and every value that bufwise has written. Lines of settings that
+//! Each network namespace has one file, named by the namespace's cookie, which is never reused while the system
+//! runs. It has a line per setting: its name, the original, and every value that bufwise has written. Lines of settings that
 //! only a later version knows stay until that version restores them, or until their namespace is gone.
 //! - New namespaces start with values of the first one. Its entries for these settings are also kept as the journal
 //!   [`INHERITED`], for namespaces that have no journal of their own.

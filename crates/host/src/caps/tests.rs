@@ -466,6 +466,18 @@ fn a_device_that_goes_meanwhile_is_left_out_and_the_rest_is_raised() {
 }
 
 #[test]
+fn devices_that_have_gone_are_not_checked_again() {
+    let world = World::new();
+    let mut raised = world.caps.raise_in(NAMESPACE, &rmem(8_000)).unwrap();
+    for index in 999_999_000..999_999_009 {
+        let setting = Setting::Device(bufwise_socket::device::Device::new(index, "veth9").unwrap());
+        raised.note(Change { setting, value: Value::parse(setting, "4096 4096").unwrap() });
+    }
+    assert_eq!(raised.notice_changes().unwrap(), []);
+    assert_eq!(raised.raised().iter().map(|change| change.setting).collect::<Vec<_>>(), [Setting::TcpRmem]);
+}
+
+#[test]
 fn root_a_device_that_refuses_leaves_the_others_bounded_and_is_named() {
     if !bufwise_trial::root() {
         return;

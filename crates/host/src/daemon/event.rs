@@ -182,7 +182,7 @@ pub(super) struct Found {
     /// Known namespaces in which settings were raised only now, and these settings.
     pub(super) raised: Vec<(String, Vec<Change>)>,
     pub(super) gone: Vec<String>,
-    /// Bounds that could not be raised, and why; told once.
+    /// Bounds that could not be raised or restored, and why; told once.
     pub(super) failed: Vec<String>,
     /// Inodes of all namespaces known now.
     pub(super) known: BTreeSet<u64>,

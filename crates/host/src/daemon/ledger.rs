@@ -33,7 +33,7 @@ pub(super) struct Ledgers {
     all: Vec<Ledger>,
     /// Changes of send buffers and of receive windows that parts of earlier tasks have counted.
     ended: (u64, u64),
-    /// The part whose news comes first; it rotates, so that no part keeps the others silent.
+    /// The part whose news comes first; it rotates, so that no part keeps the lines of others out of the log.
     first: usize,
 }
 
@@ -110,8 +110,8 @@ impl Ledgers {
         changes.fold(self.ended, both)
     }
 
-    /// Takes in a sample of each part's connections. News is reported if its kind may speak (`is_ready`), by one part
-    /// at a time; the last part reports the kernel's memory for TCP, which is the whole host's.
+    /// Takes in a sample of each part's connections. News is reported if a line of its kind may be logged now (`is_ready`),
+    /// by one part at a time; the last part reports the kernel's memory for TCP, which is the whole host's.
     pub(super) fn observe(
         &mut self,
         flows: &[Vec<FlowState>],

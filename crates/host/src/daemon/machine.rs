@@ -101,6 +101,8 @@ pub(super) struct Daemon {
     /// sweep, with the causes, as logged.
     unwatched: BTreeSet<String>,
     unswept: BTreeSet<String>,
+    /// Cgroups that were made again and to which the engines could not be attached, with the causes, as logged.
+    unattached: BTreeSet<String>,
     /// Idle connections that the last sweep could not change.
     stubborn: usize,
     /// How existing connections are adopted, as logged.
@@ -141,6 +143,7 @@ impl Daemon {
             failing: BTreeMap::new(),
             unwatched: BTreeSet::new(),
             unswept: BTreeSet::new(),
+            unattached: BTreeSet::new(),
             stubborn: 0,
             adoption_limit: None,
             sample_began: now,

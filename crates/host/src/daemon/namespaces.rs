@@ -87,7 +87,8 @@ impl Namespaces {
         let is_ours =
             |inode: u64| inode == present.own || theirs.as_ref().is_none_or(|theirs| theirs.contains(&inode));
         if present.is_complete {
-            found.gone = self.drop_others(|inode| present.met.contains(&inode) && is_ours(inode));
+            let keeps = |inode: u64| present.met.contains(&inode) && is_ours(inode);
+            found.gone = self.drop_others(keeps, &mut found.failed);
         }
         found.known = self.known.keys().copied().collect();
         let others = present.met.iter().copied().filter(|inode| *inode != present.own);
@@ -111,11 +112,17 @@ impl Namespaces {
         Ok(())
     }
 
-    /// Drops all namespaces but those to keep, and returns their names. Only this daemon still holds a namespace that
-    /// is not found any more; dropping it ends the namespace.
-    fn drop_others(&mut self, keeps: impl Fn(u64) -> bool) -> Vec<String> {
+    /// Drops all namespaces but those to keep, and returns their names; adds to `failed` why bounds could not be restored.
+    /// Mostly only this daemon still holds a namespace that is not found any more; dropping it ends the namespace. But the
+    /// processes of the daemon's cgroups may just have left it.
+    fn drop_others(&mut self, keeps: impl Fn(u64) -> bool, failed: &mut Vec<String>) -> Vec<String> {
         let dropped = self.known.extract_if(.., |inode, _| !keeps(*inode));
-        dropped.map(|(_, known)| known.namespace.label()).collect()
+        let names = dropped.map(|(_, Known { namespace, raised, .. })| {
+            let refused = raised.and_then(|raised| raised.release().err());
+            failed.extend(refused.map(|error| told(&namespace, &error)));
+            namespace.label()
+        });
+        names.collect()
     }
 
     /// Iterates over the namespaces: name or number, and a descriptor to enter.
@@ -284,10 +291,29 @@ mod tests {
 
     #[test]
     fn a_namespace_that_is_not_met_is_dropped() {
-        let mut namespaces = Namespaces::default();
+        let (mut namespaces, mut failed) = (Namespaces::default(), Vec::new());
         namespaces.known.insert(7, blue());
-        assert_eq!(namespaces.drop_others(|_| true), [""; 0]);
-        assert_eq!(namespaces.drop_others(|inode| inode != 7), ["blue"]);
-        assert!(namespaces.known.is_empty());
+        assert_eq!(namespaces.drop_others(|_| true, &mut failed), [""; 0]);
+        assert_eq!(namespaces.drop_others(|inode| inode != 7, &mut failed), ["blue"]);
+        assert!(namespaces.known.is_empty() && failed.is_empty(), "{failed:?}");
+    }
+
+    #[test]
+    fn bounds_that_cannot_be_restored_in_a_namespace_that_is_dropped_are_told() {
+        let directory = tempfile::tempdir().unwrap();
+        let journals = directory.path().join("journals");
+        let (mut known, mut failed) = (blue(), Vec::new());
+        // No maximum is so small: nothing changes on this host.
+        let wanted = [Wanted::Maximum(crate::caps::Setting::TcpRmem, 1)];
+        known.raise(&Caps::with_journals(&journals), &wanted, &mut failed);
+        assert!(known.raised.is_some() && failed.is_empty(), "{failed:?}");
+        fs::remove_dir_all(&journals).unwrap();
+        // In the way of the directory.
+        fs::write(&journals, "").unwrap();
+        let mut namespaces = Namespaces::default();
+        namespaces.known.insert(7, known);
+        assert_eq!(namespaces.drop_others(|_| false, &mut failed), ["blue"]);
+        let [told] = &failed[..] else { panic!("{failed:?}") };
+        assert!(told.starts_with("network namespace blue: cannot keep a journal in "), "{told}");
     }
 }

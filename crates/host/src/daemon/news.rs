@@ -88,8 +88,8 @@ impl News {
         Self { of_closed: self.of_closed, counted: self.counted, told: self.told, ..Self::default() }
     }
 
-    /// Takes in one sample, in which closed connections appear for the last time. News is reported if its kind may speak
-    /// (`is_ready`); until then changes add up, and what else lasts is reported later.
+    /// Takes in one sample, in which closed connections appear for the last time. News is reported if a line of its kind
+    /// may be logged now (`is_ready`); until then changes add up, and other states are reported later if they last.
     pub(super) fn observe(
         &mut self,
         plan: &Plan,

@@ -3,13 +3,14 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
+use bufwise_bpf::FlowState;
 use bufwise_socket::diag::Connection;
 use bufwise_socket::info::TcpInfo;
 use bufwise_socket::limit::SocketSample;
 use bufwise_units::{Bytes, Micros};
 
 use super::sums::{Figures, Groups, Sum};
-use super::{BY_MEMORY, BY_RATE, Kept, MAX_CGROUPS, MAX_PREFIXES, Moment};
+use super::{BY_MEMORY, BY_RATE, INTERVAL, Kept, MAX_CGROUPS, MAX_PREFIXES, Moment};
 use crate::address::Prefix;
 use crate::judge::{Direction, Queue, cause};
 use crate::processes::Process;
@@ -111,10 +112,14 @@ impl Scene<'_> {
         })
     }
 
-    /// Returns the connection's previous sample; for a younger connection its birth, if the daemon has seen it.
+    /// Returns the connection's previous sample; for a younger connection its birth, if the daemon has seen it. An older one
+    /// without a sample was missed, because its namespace could not be listed: its whole life does not tell its present rate.
     fn previous(&self, connection: &Connection) -> Option<SocketSample> {
         let born = || {
-            let (_, flow) = self.sized.get(connection.cookie).filter(|(_, flow)| !flow.origin.adopted)?;
+            // The namespace of a new connection may be found after a sample.
+            let earliest = self.before.at? - INTERVAL;
+            let is_young = |flow: &FlowState| !flow.origin.adopted && flow.opened_at >= earliest;
+            let (_, flow) = self.sized.get(connection.cookie).filter(|(_, flow)| is_young(flow))?;
             let info = TcpInfo {
                 bytes_acked: flow.origin.acked.0,
                 bytes_received: flow.origin.received.0,
@@ -184,7 +189,10 @@ impl Scene<'_> {
 /// Returns the largest connections by rate, then the others by memory held; in both, connections of the host to
 /// itself rank last.
 fn largest(all: Vec<One<'_>>) -> Vec<One<'_>> {
-    let is_own = |one: &One<'_>| one.connection.peer.ip().is_loopback();
+    let is_own = |one: &One<'_>| {
+        let (local, peer) = (one.connection.local.ip(), one.connection.peer.ip());
+        peer.is_loopback() || peer == local
+    };
     let (mut moving, resting): (Vec<_>, Vec<_>) = all.into_iter().partition(|one| one.figures.rate() > 0);
     moving.sort_by_key(|one| (is_own(one), Reverse(one.figures.rate()), one.connection.cookie));
     let slower = moving.split_off(moving.len().min(BY_RATE));
@@ -201,7 +209,6 @@ mod tests {
     use crate::judge::Cause;
     use crate::tuner::tests::flow;
     use crate::view::{Part, PolicyNames};
-    use bufwise_bpf::FlowState;
     use bufwise_socket::diag::{CongestionControl, State};
     use bufwise_socket::info::{SkMem, TcpInfo};
     use proptest::prelude::*;
@@ -316,22 +323,31 @@ mod tests {
     }
 
     #[test]
+    fn a_connection_that_the_sample_before_has_missed_has_no_rate_of_its_whole_life() {
+        let now = vec![connection(1, "198.18.5.2:443", 1_000_000_000)];
+        let old = FlowState { opened_at: Micros::from_secs(50), ..flow(1, 0) };
+        let total = moment(Vec::new(), now, vec![old]).unwrap().total;
+        assert_eq!((total.connections, total.send_bps, total.limited_by), (1, 0, None));
+    }
+
+    #[test]
     fn what_only_holds_memory_is_kept_beside_what_moves_and_talk_to_itself_comes_last() {
         let mut stuck = connection(900, "198.18.9.9:22", 0);
         stuck.mem.wmem_queued = 300_000;
         let mut own = connection(901, "127.0.0.1:80", 900_000_000);
-        own.cgroup = 8;
+        let mut by_its_address = connection(902, "198.18.0.1:80", 900_000_000);
+        (own.cgroup, by_its_address.cgroup) = (8, 8);
         let mut now: Vec<_> =
             (1..=60).map(|cookie| connection(cookie, "198.18.5.2:443", cookie * 1_000)).collect();
-        now.extend([stuck, own]);
+        now.extend([stuck, own, by_its_address]);
         let before = now.iter().map(|one| connection(one.cookie, "198.18.5.2:443", 0)).collect();
         let moment = moment(before, now, Vec::new()).unwrap();
         let cookies: Vec<u64> = moment.connections.iter().map(|one| one.view.cookie).collect();
         assert_eq!(cookies.len(), BY_RATE + 1);
         assert_eq!((cookies[0], cookies[BY_RATE - 1], cookies[BY_RATE]), (60, 21, 900));
-        assert!(!cookies.contains(&901), "others fill the places");
-        assert_eq!(moment.cgroups[0].name, "unknown (8)", "but it is in the sums");
-        assert_eq!(moment.total.connections, 62);
+        assert!(!cookies.contains(&901) && !cookies.contains(&902), "others fill the places");
+        assert_eq!(moment.cgroups[0].name, "unknown (8)", "but they are in the sums");
+        assert_eq!(moment.total.connections, 63);
     }
 
     proptest! {

@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use bufwise_bpf::{Config, ReceiveRule, SendRule};
 use bufwise_policy::sabt;
+use bufwise_socket::memory::HostMemory;
 use bufwise_units::Bytes;
 
 use super::choice::Choice;
@@ -215,17 +216,13 @@ fn within_limit(budget: Bytes, limit: Option<Bytes>) -> Bytes {
 /// Returns half of the memory that TCP may hold below the kernel's pressure mark (Semke 1998, section 2.2: half of
 /// all network memory).
 fn half_of_tcps_memory() -> Result<Bytes> {
-    let field = |path, place| {
-        let text = fs::read_to_string(path).ok()?;
-        text.split_whitespace().nth(place)?.parse().ok().map(Bytes)
-    };
-    if let Some(pages) = field("/proc/sys/net/ipv4/tcp_mem", 1) {
+    let tcp_mem = fs::read_to_string("/proc/sys/net/ipv4/tcp_mem").unwrap_or_default();
+    if let Some(pages) = tcp_mem.split_whitespace().nth(1).and_then(|pages| pages.parse().ok()) {
         let page = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE).ok().flatten().unwrap_or(4_096);
-        return Ok(pages.scaled(page.unsigned_abs(), 2));
+        return Ok(Bytes(pages).scaled(page.unsigned_abs(), 2));
     }
     // `tcp_mem` exists only in the first network namespace. Its default is a 16th of the memory (`tcp_init_mem()`).
-    let kilobytes = field("/proc/meminfo", 1).ok_or(Error::Memory)?;
-    Ok(kilobytes.scaled(1_024, 32))
+    Ok(HostMemory::now().ok_or(Error::Memory)?.total.scaled(1, 32))
 }
 
 /// Reads a size among the network settings; the kernel's built-in default if it cannot be read.

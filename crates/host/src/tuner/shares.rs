@@ -16,8 +16,8 @@
 //! round (`books.rs`). A connection that starts between two rounds has a bound from the start (a *newcomer's bound*). Beside few
 //! other connections this is the part of one more connection, else the bound of the others.
 //!
-//! A connection whose application has closed it keeps its queue until the peer has acknowledged it. What such queues hold
-//! is taken from the memory that the others share.
+//! A connection whose application has closed it keeps its queue until the peer has acknowledged it. The others share
+//! the memory that such queues leave.
 //!
 //! Properties kept: under SABT the limits of the connections that take part sum to at most 9/10 of the budget at any time,
 //! and each limit is at least the smaller of the demand and an equal part. Where SABT shares as ABT does, demands that grow

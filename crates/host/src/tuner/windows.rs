@@ -12,7 +12,7 @@
 //! Rule: stalled readers keep the memory that they hold and have offered, because neither can be taken back. The others
 //! share the rest, max-min over the demands, as under ABT for sending (Semke 1998, appendix A): small demands are met, the
 //! largest share what remains equally. While all demands are met, the level still bounds growth until the next sample.
-//! There is no level only if it would exceed the largest window that any rule offers.
+//! The level is absent only if it would exceed the largest window that any rule offers.
 //! Properties kept: the memory of stalled readers, and the others' demands as far as the level allows them, sum to at
 //! most the budget, unless the level is at its floor of two segments. A connection without a demand yet may be offered a
 //! quarter of the rest. The level is never below an equal part of a sixteenth of the budget, so stalled readers starve no

@@ -3,14 +3,16 @@
 //! Problem: writing a download of 970 Mbit/s to a disk stops the emulator. In a virtual machine the host spends the machine's own
 //! processor time on its disk: measured were stops of 16 to 34 ms, up to ten a second. In memory there were none.
 //!
-//! So the files are in memory where there is plenty, and elsewhere on the disk. `TMPDIR` chooses another place. Files in memory that a
-//! killed laboratory has left would take it for ever, so the next run removes them.
+//! So the files are in memory where there is plenty, and elsewhere on the disk. `TMPDIR` chooses another place. Files that a killed
+//! laboratory has left would take memory or disk for ever, so the next run removes them, before it looks for room.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::{env, io};
 
+use bufwise_socket::memory::HostMemory;
+use bufwise_units::Bytes;
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::statfs::{TMPFS_MAGIC, statfs};
 use nix::unistd::geteuid;
@@ -19,15 +21,15 @@ use tempfile::{Builder, TempDir};
 /// Directory of files in memory, for every program (shm_overview(7)).
 const IN_MEMORY: &str = "/dev/shm";
 /// Memory that must be free, bytes. The files of a run take up to 1 GB each, and two downloads may run at once.
-const ROOM: u64 = 4 << 30;
-/// Beginning of the names of the directories in memory.
-const PREFIX: &str = "bufwise-lab-";
+const ROOM: Bytes = Bytes(4 << 30);
+/// Beginning of the names of the directories. It is hidden, so that no directory of a user has such a name.
+const PREFIX: &str = ".bufwise-lab-";
 
 /// An empty directory for a run. It is removed when this is dropped.
 #[derive(Debug)]
 pub(super) struct Directory {
     files: TempDir,
-    /// Tells other laboratories that the directory is in use; dropped after it.
+    /// Tells other laboratories that the directory is in use; dropped after it. `None`: the file system has no locks.
     _in_use: Option<Flock<File>>,
 }
 
@@ -37,13 +39,21 @@ impl Directory {
     /// # Errors
     /// The kernel's answer, if no directory can be made.
     pub(super) fn make() -> io::Result<Self> {
-        if env::var_os("TMPDIR").is_none() && has_room(IN_MEMORY, &meminfo()) {
-            remove_left(Path::new(IN_MEMORY));
-            if let Ok(directory) = Self::locked(Path::new(IN_MEMORY)) {
-                return Ok(directory);
-            }
+        let available = || HostMemory::now().map(|memory| memory.available);
+        let has_room = || env::var_os("TMPDIR").is_none() && has_room(IN_MEMORY, available());
+        Self::make_in(Path::new(IN_MEMORY), &env::temp_dir(), has_room)
+    }
+
+    /// Makes the directory in `memory` if that `has_room`, else in `usual`; what was left in either is removed before.
+    fn make_in(memory: &Path, usual: &Path, has_room: impl FnOnce() -> bool) -> io::Result<Self> {
+        remove_left(memory);
+        remove_left(usual);
+        if has_room()
+            && let Ok(directory) = Self::locked(memory)
+        {
+            return Ok(directory);
         }
-        Ok(Self { files: tempfile::tempdir()?, _in_use: None })
+        Self::locked(usual).or_else(|_| Ok(Self { files: tempfile::tempdir_in(usual)?, _in_use: None }))
     }
 
     fn locked(parent: &Path) -> io::Result<Self> {
@@ -80,24 +90,14 @@ fn remove_left(parent: &Path) {
     }
 }
 
-/// Whether `directory` is in memory, and may take [`ROOM`] of the memory that is available.
-fn has_room(directory: &str, meminfo: &str) -> bool {
+/// Whether `directory` is in memory, and may take [`ROOM`] of the memory that is `available`; `None`: unknown.
+fn has_room(directory: &str, available: Option<Bytes>) -> bool {
     let takes = statfs(directory).is_ok_and(|system| {
         let block = u64::try_from(system.block_size()).unwrap_or(0);
-        system.filesystem_type() == TMPFS_MAGIC && system.blocks_available().saturating_mul(block) >= ROOM
+        let free = Bytes(system.blocks_available()).times(block);
+        system.filesystem_type() == TMPFS_MAGIC && free >= ROOM
     });
-    takes && available(meminfo).is_some_and(|free| free >= ROOM)
-}
-
-fn meminfo() -> String {
-    fs::read_to_string("/proc/meminfo").unwrap_or_default()
-}
-
-/// Returns the bytes of memory that programs may still take, by the text of `/proc/meminfo`.
-fn available(meminfo: &str) -> Option<u64> {
-    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
-    kib.checked_mul(1 << 10)
+    takes && available.is_some_and(|free| free >= ROOM)
 }
 
 #[cfg(test)]
@@ -106,11 +106,10 @@ mod tests {
 
     #[test]
     fn memory_is_used_only_where_there_is_plenty() {
-        let plenty = "MemTotal: 9000000 kB\nMemAvailable:    8000000 kB\n";
-        assert_eq!(available(plenty), Some(8_192_000_000));
+        let plenty = Some(Bytes(8_192_000_000));
         assert!(!has_room("/proc", plenty), "files are not stored there");
         assert!(!has_room("/nowhere", plenty));
-        for little in ["MemAvailable: 4000000 kB\n", "MemAvailable: many\n", ""] {
+        for little in [Some(Bytes(4_096_000_000)), None] {
             assert!(!has_room(IN_MEMORY, little), "{little:?}");
         }
     }
@@ -123,6 +122,21 @@ mod tests {
         fs::write(path.join("file"), b"x").unwrap();
         drop(directory);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn what_was_left_is_removed_before_room_is_looked_for_and_on_the_disk_as_well() {
+        let [memory, usual] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let left = [&memory, &usual].map(|parent| parent.path().join(format!("{PREFIX}left")));
+        for (is_enough, parent) in [(true, &memory), (false, &usual)] {
+            left.iter().for_each(|directory| fs::create_dir(directory).unwrap());
+            let has_room = || is_enough && left.iter().all(|directory| !directory.exists());
+            let made = Directory::make_in(memory.path(), usual.path(), has_room).unwrap();
+            assert!(left.iter().all(|directory| !directory.exists()));
+            assert_eq!(made.path().parent(), Some(parent.path()));
+            let name = made.path().file_name().unwrap().to_string_lossy().into_owned();
+            assert!(name.starts_with(PREFIX), "the next run knows it after a kill: {name}");
+        }
     }
 
     #[test]

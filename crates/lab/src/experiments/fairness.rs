@@ -6,14 +6,12 @@ use bufwise_units::BitRate;
 
 use super::ends::FIRST_PORT;
 use super::model::{Case, Way};
-use super::reading::{Key, key, starts};
+use super::reading::{Key, all_present, key};
 use crate::sampler::ConnectionSample;
 use crate::spec::SharedLink;
 
-/// Seconds after the last connection's start in which connections may become equal, and the least seconds that are measured
-/// after that.
+/// Seconds after the last connection's start in which connections may become equal.
 const EQUAL_AFTER: f64 = 10.0;
-const EQUAL_FOR: f64 = 1.0;
 /// Seconds after the last connection's start in which shares of paths may settle: that takes some round trips.
 const SHARED_AFTER: f64 = 2.0;
 
@@ -65,17 +63,9 @@ fn moved_by_all<'a>(
     data: &[&'a ConnectionSample],
     after: f64,
 ) -> Option<HashMap<Key, (&'a ConnectionSample, f64)>> {
-    let from = starts(data).into_values().fold(0.0, f64::max) + after;
-    let mut ends: HashMap<Key, f64> = HashMap::new();
-    for sample in data {
-        ends.insert(key(sample), sample.t);
-    }
-    let until = ends.into_values().reduce(f64::min)?;
-    if until - from < EQUAL_FOR {
-        return None;
-    }
+    let present = all_present(data, after)?;
     let mut moved: HashMap<Key, (&ConnectionSample, f64)> = HashMap::new();
-    for sample in data.iter().filter(|sample| (from..=until).contains(&sample.t)) {
+    for sample in data.iter().filter(|sample| present.contains(&sample.t)) {
         let (first, bytes) = moved.entry(key(sample)).or_insert((sample, 0.0));
         *bytes = sample.bytes_acked.saturating_sub(first.bytes_acked) as f64;
     }

@@ -1,6 +1,8 @@
 //! Whether `fit` makes anything worse, at either end or at both: beside other flows, over bad paths, for small
 //! requests.
 
+mod tables;
+
 use std::iter;
 
 use bufwise_link::{Loss, QueueLimit, QueueSize, Trace, media};
@@ -9,7 +11,13 @@ use bufwise_units::{BitRate, Nanos};
 use super::fit::{self, LARGE, SLACK};
 use super::model::{Amount, Bound, Case, Experiment, Flow, Method, Quantity, Setup, Target, Way, path};
 use super::no_harm::bytes;
+use super::result::ExperimentResult;
+use super::table::Table;
 use crate::spec::PathSpec;
+use tables::{ALONE, BESIDE, Kind, REQUESTS, TOGETHER, VARYING, WITH_REQUESTS};
+
+pub(super) const ID: &str = "fit-harm";
+pub(super) const PAIR_ID: &str = "pair-harm";
 
 const KERNEL: &str = "kernel";
 /// Least share of the kernel's rate; times may be at most the kernel's over this share.
@@ -23,16 +31,21 @@ const FAIR: f64 = 0.95;
 const SEED: u64 = 7;
 /// Size of a request beside a download, bytes.
 const DOCUMENT: u64 = 2_000;
+/// Time by which a flow beside others begins later in each run: no fraction of the cycle, some round trips long, in which a CUBIC
+/// flow whose application waits for a part of its buffer fills and empties a queue.
+const APART: Nanos = Nanos(170_000_000);
+/// Runs of each method beside others. The moment of its start decides how much a flow gets.
+const BESIDE_RUNS: u32 = 5;
 
 pub(super) fn experiments() -> Vec<Experiment> {
     vec![
         survey(
-            "fit-harm",
+            ID,
             "Does `fit` at either end make anything worse: beside others, over bad paths, or for small requests?",
             fit::methods(&Method::default()),
         ),
         survey(
-            "pair-harm",
+            PAIR_ID,
             "In the cases of fit-harm: does abt,sobas, the daemon's default, do less harm than fit?",
             pair(),
         ),
@@ -47,14 +60,21 @@ fn pair() -> [Method; 3] {
 
 fn groups() -> [Group; 7] {
     [
-        Group { cases: alone(), bounds: &[Wanted::Goodput, Wanted::Memory] },
-        Group { cases: varying(), bounds: &[Wanted::Goodput] },
-        Group { cases: with_requests(), bounds: &[Wanted::Goodput, Wanted::Response] },
-        Group { cases: requests(), bounds: &[Wanted::Response] },
-        Group { cases: beside(), bounds: &[Wanted::Share, Wanted::Others] },
-        Group { cases: together(), bounds: &[Wanted::Goodput, Wanted::Fairness] },
-        Group { cases: marking(), bounds: &[Wanted::Goodput] },
+        Group { kind: &ALONE, cases: alone(), bounds: &[Wanted::Goodput, Wanted::Memory] },
+        Group { kind: &VARYING, cases: varying(), bounds: &[Wanted::Goodput] },
+        Group { kind: &WITH_REQUESTS, cases: with_requests(), bounds: &[Wanted::Goodput, Wanted::Response] },
+        Group { kind: &REQUESTS, cases: requests(), bounds: &[Wanted::Response] },
+        Group { kind: &BESIDE, cases: beside(), bounds: &[Wanted::Share, Wanted::Others] },
+        Group { kind: &TOGETHER, cases: together(), bounds: &[Wanted::Goodput, Wanted::Fairness] },
+        Group { kind: &VARYING, cases: marking(), bounds: &[Wanted::Goodput] },
     ]
+}
+
+/// Returns the tables of a result of these surveys, one for each kind of case.
+pub(super) fn quoted(result: &ExperimentResult) -> Vec<Table> {
+    let survey = experiments().into_iter().find(|survey| survey.id == result.id);
+    let kinds = groups().into_iter().map(|group| (group.kind, group.cases));
+    survey.map(|survey| tables::by_kind(&survey, kinds, result)).unwrap_or_default()
 }
 
 /// Returns all cases by the kernel alone and by these methods.
@@ -65,7 +85,8 @@ fn survey(id: &'static str, question: &'static str, ends: [Method; 3]) -> Experi
         id,
         source: "engine",
         question,
-        scale: "10 to 24 s a run; the distribution's limits at both ends, and 64 MB where the case says so; CUBIC.",
+        scale: "10 to 28 s a run; the distribution's limits at both ends, and 64 MB where the case says so; CUBIC. A flow \
+                beside others begins 0.17 s later in each run.",
         way: Way::Download,
         cases: groups.into_iter().flat_map(|group| group.cases).collect(),
         methods: iter::once(Method::default()).chain(ends).collect(),
@@ -88,6 +109,7 @@ fn survey(id: &'static str, question: &'static str, ends: [Method; 3]) -> Experi
 
 /// Cases with the same targets.
 struct Group {
+    kind: &'static Kind,
     cases: Vec<Case>,
     bounds: &'static [Wanted],
 }
@@ -121,11 +143,12 @@ impl Wanted {
             Self::Response => [Quantity::ResponseMedianS, Quantity::ResponseP99S]
                 .map(|quantity| (quantity, Bound::AtMostTimes(1.0 / AS_GOOD, KERNEL, CLOCK)))
                 .to_vec(),
+            // That of each tuned end.
             Self::Memory => {
-                let is_at_the_sender = method.server.is_some();
-                let held =
-                    if is_at_the_sender { Quantity::HeldPeakBytes } else { Quantity::ReceiveHeldPeakBytes };
-                vec![(held, Bound::WithinOwnProducts(2.0, SLACK))]
+                let bound = Bound::WithinOwnProducts(2.0, SLACK);
+                let sent = method.server.map(|_| (Quantity::HeldPeakBytes, bound));
+                let received = method.client.map(|_| (Quantity::ReceiveHeldPeakBytes, bound));
+                [sent, received].into_iter().flatten().collect()
             }
         };
         bounds.into_iter().map(|(quantity, bound)| Target::new(method.name, quantity, bound)).collect()
@@ -216,7 +239,13 @@ fn varying() -> Vec<Case> {
         let trace = trace.parse().ok();
         PathSpec { trace, trace_begins_with_data: true, ..usual() }
     };
-    let shared = |rate, trace: Option<Trace>| PathSpec { trace, queue: bytes(750_000), ..path(rate, 40) };
+    // Each method has the same part of the trace, whose rate wanders: half a second later it may carry 3% more in 12 s.
+    let shared = |rate, trace: Option<Trace>| PathSpec {
+        trace,
+        trace_begins_with_data: true,
+        queue: bytes(750_000),
+        ..path(rate, 40)
+    };
     let writer = |name, options| case(name, usual(), vec![Flow { writes: Some(options), ..download() }]);
     let packets = Some(QueueSize::Limit(QueueLimit::Packets(160)));
     vec![
@@ -275,14 +304,20 @@ fn requests() -> Vec<Case> {
         .collect()
 }
 
-/// Returns cases in which the measured flow starts 4 s after the others.
+/// Returns cases in which the measured flow starts 4 s after the others, and [`APART`] later in each run.
 fn beside() -> Vec<Case> {
     let modest = || PathSpec { queue: bytes(350_000), ..path(80, 35) };
     let case = |name: &str, path, connections, congestion_control| {
         let own = Flow { amount: Amount::Seconds(20, 8), delay: Nanos::from_secs(4), ..Flow::default() };
-        let amount = Amount::Seconds(24, 12);
+        // The others end after the last run's own flow: before the deep queue its connections take 2.7 s, and the programs of a
+        // `bufwise run` half a second.
+        let amount = Amount::Seconds(28, 13);
         let others = Flow { amount, connections, congestion_control, cross: true, ..Flow::default() };
-        case(name, path, vec![own, others])
+        case(name, path, vec![own, others]).set(Setup {
+            repeat: Some(BESIDE_RUNS),
+            apart: APART,
+            ..Setup::default()
+        })
     };
     both_limits(case("beside 1 CUBIC", modest(), 1, None).quickly())
         .into_iter()
@@ -344,6 +379,31 @@ mod tests {
     }
 
     #[test]
+    fn each_tuned_end_has_its_own_bound_of_memory() {
+        let Experiment { methods, targets, .. } = experiments().remove(0);
+        let (sent, received) = (Quantity::HeldPeakBytes, Quantity::ReceiveHeldPeakBytes);
+        let wanted: [&[Quantity]; 4] = [&[], &[sent], &[received], &[sent, received]];
+        for (method, wanted) in methods.iter().zip(wanted) {
+            let of = targets.iter().filter(|target| target.method == method.name);
+            let held = of.map(|target| target.quantity).filter(|one| [sent, received].contains(one));
+            assert_eq!(held.collect::<Vec<_>>(), wanted, "{}", method.name);
+        }
+    }
+
+    #[test]
+    fn others_are_there_until_the_flow_beside_them_has_ended() {
+        for case in beside() {
+            let beyond = |round, quick| {
+                let [own, others]: [Flow; 2] = case.of_round(round).flows.try_into().unwrap();
+                let seconds = |flow: &Flow| u64::from(flow.amount.seconds(quick));
+                let end = |flow: &Flow| flow.delay.0 / 1_000_000 + seconds(flow) * 1_000;
+                end(&others) - end(&own)
+            };
+            assert!(beyond(BESIDE_RUNS, false) >= 3_200 && beyond(1, true) >= 1_000, "{}", case.name);
+        }
+    }
+
+    #[test]
     fn traces_are_there() {
         let path = |name: &str| {
             let experiment = experiments().remove(0);
@@ -352,7 +412,8 @@ mod tests {
         };
         for name in ["LTE", "Wi-Fi", "ACKs in bursts", "rate x 2", "rate / 2", "RTT x 2", "RTT / 2"] {
             let path = path(name);
-            assert_eq!(path.trace_begins_with_data, name.contains(" x ") || name.contains(" / "), "{name}");
+            // The bursts are the same all the time.
+            assert_eq!(path.trace_begins_with_data, name != "ACKs in bursts", "{name}");
             assert!(path.trace.or(path.trace_a_to_b).is_some(), "{name}");
         }
     }

@@ -190,6 +190,7 @@ fn table(title: String, cases: &[&CaseResult]) -> Table {
     let methods = cases.first().map(|case| case.methods.as_slice()).unwrap_or_default();
     Table {
         title,
+        note: String::new(),
         of: "method",
         heads: vec![
             "goodput, % of the path's",

@@ -47,12 +47,14 @@ pub(super) fn added_rtt(
     mean(samples.iter().map(added).collect::<Option<Vec<f64>>>()?.into_iter())
 }
 
-/// Returns the index of a connection's path, which the address of its host B has: 198.18.n.2 or fd00:b:0:n::2.
+/// Returns the index of a connection's path, which the address of its host B has: 198.18.n.2 or fd00:b:0:n::2, both with n in decimal
+/// digits.
 pub(super) fn path_of(sample: &ConnectionSample) -> usize {
     let of_b = if sample.host == "a" { sample.peer } else { sample.local };
     match of_b.ip().to_canonical() {
         IpAddr::V4(address) => address.octets()[2].into(),
-        IpAddr::V6(address) => address.segments()[3].into(),
+        // Its digits are written as hexadecimal ones.
+        IpAddr::V6(address) => format!("{:x}", address.segments()[3]).parse().unwrap_or(usize::MAX),
     }
 }
 
@@ -155,6 +157,8 @@ mod tests {
             peer: "[fd00:b:0:1::1]:40000".parse().unwrap(),
             ..far.clone()
         };
+        let tenth = ConnectionSample { local: "[fd00:b:0:10::2]:5202".parse().unwrap(), ..by_ipv6.clone() };
+        assert_eq!([&far, &by_ipv6, &tenth].map(path_of), [1, 1, 10]);
         let samples = [sample(1.0, 1, 0, 0, 21), far, by_ipv6];
         let added = added_rtt(&case, |_| 0.0, &samples.each_ref()).unwrap();
         assert!((added - 0.001).abs() < 1e-9, "{added}");

@@ -4,7 +4,7 @@ use std::fmt::{self, Write};
 
 use super::heat;
 use super::model::{Quantity, Reported};
-use super::result::{CaseResult, ExperimentResult};
+use super::result::{CaseResult, ExperimentResult, MethodResult};
 use super::summary::tables;
 use super::table::Table;
 use crate::page::Recorded;
@@ -78,6 +78,10 @@ fn summary(text: &mut String, results: &[ExperimentResult]) -> fmt::Result {
 fn experiment(text: &mut String, results: &[ExperimentResult], place: usize) -> fmt::Result {
     let result = &results[place];
     write!(text, "\n## {}\n{}", result.id, result.question)?;
+    let met = result.met_by_method();
+    if !met.is_empty() {
+        write!(text, "\n\nTargets met, of those that were measured: {met}.")?;
+    }
     writeln!(
         text,
         "\n\nSource: {}. {}\nLinux {}; `{}`.",
@@ -86,21 +90,21 @@ fn experiment(text: &mut String, results: &[ExperimentResult], place: usize) -> 
         result.kernel,
         result.command()
     )?;
-    result.ran.iter().try_for_each(|ran| writeln!(text, "Ran {ran}."))?;
+    result.calls().iter().try_for_each(|call| writeln!(text, "Ran {call}."))?;
     result.left_out.iter().try_for_each(|method| writeln!(text, "\nLeft out: {method}."))?;
     summaries(text, result)?;
     for (method, file) in heat::pictures(results, place) {
         writeln!(text, "\n![{method}]({file})")?;
     }
-    for case in result.cases_that_run() {
-        table(text, case, &result.quantities)?;
+    if result.survey {
+        // Its cases take pages.
+        targets(text, result)?;
+        writeln!(text, "\n### Each case")?;
+        cases(text, result)?;
+    } else {
+        cases(text, result)?;
+        targets(text, result)?;
     }
-    if result.has_invalid_runs() {
-        let but = if result.survey { "" } else { " where there are others" };
-        writeln!(text, "\n\\* not counted in the medians{but}:")?;
-        result.problems().iter().try_for_each(|problem| writeln!(text, "- {problem}"))?;
-    }
-    targets(text, result)?;
     reported(text, result)?;
     writeln!(text, "\nHow each method ran (first case):")?;
     let methods = result.cases_that_run().next().map(|case| case.methods.as_slice()).unwrap_or_default();
@@ -116,8 +120,12 @@ fn experiment(text: &mut String, results: &[ExperimentResult], place: usize) -> 
 
 /// Writes the tables that sum up the result.
 fn summaries(text: &mut String, result: &ExperimentResult) -> fmt::Result {
-    for Table { title, of, heads, rows } in tables(result) {
-        writeln!(text, "\n{title}:\n\n| {of} | {} |", heads.join(" | "))?;
+    for Table { title, note, of, heads, rows } in tables(result) {
+        writeln!(text, "\n### {title}")?;
+        if !note.is_empty() {
+            writeln!(text, "{note}")?;
+        }
+        writeln!(text, "\n| {of} | {} |", heads.join(" | "))?;
         writeln!(text, "|---|{}", "---|".repeat(heads.len()))?;
         rows.iter()
             .try_for_each(|(head, values)| writeln!(text, "| {} | {} |", Cell(head), values.join(" | ")))?;
@@ -125,8 +133,23 @@ fn summaries(text: &mut String, result: &ExperimentResult) -> fmt::Result {
     Ok(())
 }
 
+/// Writes every run of each case.
+fn cases(text: &mut String, result: &ExperimentResult) -> fmt::Result {
+    result.cases_that_run().try_for_each(|case| table(text, case, &result.quantities))?;
+    if result.has_invalid_runs() {
+        let but = if result.survey { "" } else { " where there are others" };
+        writeln!(text, "\n\\* not counted in the medians{but}:")?;
+        result.problems().iter().try_for_each(|problem| writeln!(text, "- {problem}"))?;
+    }
+    Ok(())
+}
+
 fn table(text: &mut String, case: &CaseResult, quantities: &[Quantity]) -> fmt::Result {
-    let measured = |quantity: &&Quantity| case.methods.iter().any(|one| one.medians.contains_key(quantity));
+    // A survey's method with too few valid runs has no median.
+    let has = |one: &MethodResult, quantity: &Quantity| {
+        one.medians.contains_key(quantity) || one.median_of_valid(*quantity).is_some()
+    };
+    let measured = |quantity: &&Quantity| case.methods.iter().any(|one| has(one, quantity));
     let shown: Vec<&Quantity> = quantities.iter().filter(measured).collect();
     write!(text, "\n**{}** ({})\n\n| method |", case.name, case.paths.join("; "))?;
     shown.iter().try_for_each(|quantity| write!(text, " {quantity} |"))?;
@@ -155,11 +178,16 @@ fn targets(text: &mut String, result: &ExperimentResult) -> fmt::Result {
     if result.targets.is_empty() {
         return Ok(());
     }
+    let shown = result.shown_targets();
     if result.survey {
+        writeln!(text, "\n### Targets")?;
         counts(text, result)?;
     }
+    if shown.is_empty() {
+        return Ok(());
+    }
     writeln!(text, "\n| target | case | measured | |\n|---|---|---|---|")?;
-    for target in result.shown_targets() {
+    for target in shown {
         let what = target.quantity.shown().name;
         let case = if target.case.is_empty() { "all" } else { &target.case };
         writeln!(

@@ -95,6 +95,9 @@ pub struct Setup {
     pub quick: Vec<&'static str>,
     /// Valid runs of each method; `None`: as many as in the other cases.
     pub repeat: Option<u32>,
+    /// Time by which late flows begin later in each run than in the run before. Many runs that begin at the same moment would
+    /// meet the others' windows and queue at the same point of their cycle, as one run does.
+    pub apart: Nanos,
     /// Maxima of `tcp_rmem` and `tcp_wmem` in all hosts, bytes; `None`: the method's.
     pub limits: Option<u64>,
     /// Network settings of all hosts.
@@ -445,6 +448,18 @@ impl Experiment {
 }
 
 impl Case {
+    /// Returns the case as the runs of a round have it (1: the first): flows that begin late do so by
+    /// [`Setup::apart`] later than in the round before.
+    #[must_use]
+    pub fn of_round(&self, round: u32) -> Self {
+        let later = self.setup.apart.0.saturating_mul(round.saturating_sub(1).into());
+        let mut case = self.clone();
+        for flow in case.flows.iter_mut().filter(|flow| flow.delay > Nanos(0)) {
+            flow.delay = Nanos(flow.delay.0.saturating_add(later));
+        }
+        case
+    }
+
     /// Whether `other` has the same name, paths, flows and settings.
     fn runs_as(&self, other: &Self) -> bool {
         let setup = |case: &Self| Setup { repeat: None, alike: None, ..case.setup.clone() };

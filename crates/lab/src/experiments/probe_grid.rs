@@ -22,6 +22,8 @@ const SECONDS: u32 = 12;
 const PATIENCE: u32 = 20;
 /// IP length of a packet of a train, as `probe` counts it, bytes.
 const TRAIN_PACKET: u32 = 1_380;
+/// IP length of the packets by which `probe` measures round trips, bytes: 100 of payload, UDP and IPv4.
+const ECHO_PACKET: u32 = 128;
 /// Allowed errors: 5% of the capacity, 10% of the available bandwidth.
 const CAPACITY: f64 = 0.05;
 const AVAILABLE: f64 = 0.1;
@@ -101,8 +103,10 @@ fn bracketed(host: &str) -> String {
 pub(super) fn found(path: &PathSpec, report: &Value) -> Option<Vec<Probed>> {
     let number = |pointer: &str| report.pointer(pointer)?.as_f64();
     let of_ip = f64::from(TRAIN_PACKET) / f64::from(TRAIN_PACKET + ETHERNET_HEADER);
-    let rtt = (number("/round_trip/least_s")?, path.whole_rtt().0 as f64 / 1e9);
     let away = path.a_to_b();
+    // The links take their time to send a packet, also on an idle path: at 1 Mbit/s more than a millisecond.
+    let idle = path.whole_rtt().0 as f64 / 1e9 + sending(path) + sending(&away);
+    let rtt = (number("/round_trip/least_s")?, idle);
     let [here, there] = [free(path, |link| link.cross_b_to_a)?, free(&away, |link| link.cross_a_to_b)?];
     [("here", path.tight_rate()?, here), ("there", away.tight_rate()?, there)]
         .into_iter()
@@ -115,6 +119,12 @@ pub(super) fn found(path: &PathSpec, report: &Value) -> Option<Vec<Probed>> {
             })
         })
         .collect()
+}
+
+/// Returns the seconds that the links of `path` take to send an [`ECHO_PACKET`].
+fn sending(path: &PathSpec) -> f64 {
+    let bits = f64::from(ECHO_PACKET + ETHERNET_HEADER) * 8.0;
+    path.own_and_shared().filter_map(|link| link.rate).map(|rate| bits / rate.0 as f64).sum()
 }
 
 /// Returns the rate that other traffic (`cross` of a link) leaves on that link of `path` where it is least, bit/s; `None`: no link
@@ -160,7 +170,7 @@ mod tests {
         let case = case(50, 40, 25);
         let way = |capacity: f64, available: f64| json!({ "capacity": { "middle_bps": capacity }, "available": { "middle_bps": available } });
         let mut report = json!({
-            "round_trip": { "least_s": 0.04 },
+            "round_trip": { "least_s": 0.04 + 2.0 * 142.0 * 8.0 / 50e6 },
             "here": way(49.5e6, 1.1 * 37.5e6 * 1_380.0 / 1_394.0),
             "there": way(0.9 * 50e6 * 1_380.0 / 1_394.0, 49.5e6),
         });
@@ -171,7 +181,7 @@ mod tests {
         assert!((value(Quantity::CapacityMost) - 1.0).abs() < 1e-4);
         assert!((value(Quantity::AvailableMost) - 1.1).abs() < 1e-6);
         assert!((value(Quantity::AvailableLeast) - 1.0).abs() < 1e-4);
-        assert_eq!(value(Quantity::ProbedRttLeast), 1.0);
+        assert!((value(Quantity::ProbedRttLeast) - 1.0).abs() < 1e-9);
         report["there"]["available"] = Value::Null;
         assert_eq!(Probed::value(Quantity::AvailableLeast, &found_of(&report).unwrap()), Some(0.0));
         report["there"]["capacity"] = Value::Null;
@@ -189,6 +199,19 @@ mod tests {
         let free = found(&over, &report).unwrap().into_iter().filter_map(|one| Some(one.available?.1));
         let mbit = free.map(|rate| (rate * 1_394.0 / 1_380.0 / 1e6).round());
         assert_eq!(mbit.collect::<Vec<_>>(), [6.0, 10.0]);
+    }
+
+    #[test]
+    fn a_slow_idle_path_takes_its_time_to_send_the_packets_of_a_probe() {
+        let way = json!({ "capacity": { "middle_bps": 1e6 }, "available": { "middle_bps": 1e6 } });
+        let report = json!({ "round_trip": { "least_s": 0.008 }, "here": way, "there": way });
+        let rtt = |path: &PathSpec| found(path, &report).unwrap()[0].rtt.1;
+        // 142 bytes on the wire take 1.136 ms at 1 Mbit/s.
+        assert!((rtt(&path(1, 5)) - 0.007_272).abs() < 1e-9);
+        let slow_away = PathSpec { rate_a_to_b: Some(BitRate(500_000)), ..path(1, 5) };
+        assert!((rtt(&slow_away) - 0.008_408).abs() < 1e-9);
+        let line = SharedLink { name: "line".to_owned(), spec: path(1, 5) };
+        assert!((rtt(&PathSpec { links: vec![line], ..path(1, 5) }) - 0.014_544).abs() < 1e-9);
     }
 
     #[test]

@@ -42,7 +42,8 @@ pub enum Quantity {
     JainIndex,
     /// Time from the first data until the link carried 90% of its rate, s.
     RampUpS,
-    /// Standard deviation over mean of each connection's send buffer over time; mean over the connections.
+    /// Standard deviation over mean of each connection's send buffer, from two seconds after the last connection's start until the
+    /// first one's end; mean over the connections.
     BufferVariation,
     /// Time from the request for a document to its last byte, mean over the documents, s.
     ResponseS,

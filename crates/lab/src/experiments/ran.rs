@@ -52,15 +52,61 @@ fn machine(cpuinfo: &str) -> String {
     name + std::env::consts::ARCH
 }
 
+/// Returns a line for each call; where parts were many calls on the same machine, one line for all of them.
+pub(super) fn lines(calls: &[Ran]) -> Vec<String> {
+    /// Calls of one machine that still have lines of their own.
+    const FEW: usize = 3;
+    let mut machines: Vec<Vec<&Ran>> = Vec::new();
+    for call in calls {
+        let is_alike = |of: &&mut Vec<&Ran>| {
+            of.iter().all(|one| (one.cores, &one.machine) == (call.cores, &call.machine))
+        };
+        match machines.iter_mut().find(is_alike) {
+            Some(of) => of.push(call),
+            None => machines.push(vec![call]),
+        }
+    }
+    let line = |of: Vec<&Ran>| {
+        if of.len() > FEW { vec![together(&of)] } else { of.iter().map(ToString::to_string).collect() }
+    };
+    machines.into_iter().flat_map(line).collect()
+}
+
+/// Describes calls on one machine in a line.
+fn together(calls: &[&Ran]) -> String {
+    let mut all = calls.iter().map(|call| (*call).clone());
+    let Some(mut whole) = all.next() else { return String::new() };
+    let mut last = whole.began.clone();
+    for call in all {
+        last = last.max(call.began.clone());
+        whole.began = whole.began.min(call.began);
+        whole.seeds.extend(call.seeds);
+    }
+    whole.seeds.sort_unstable();
+    whole.seeds.dedup();
+    whole.emulator = None;
+    let outcomes: Vec<bool> = calls.iter().filter_map(|call| Some(call.emulator.as_ref()?.passed)).collect();
+    let passed = outcomes.iter().filter(|passed| **passed).count();
+    let judged = match outcomes.len() {
+        0 => String::new(),
+        judged => format!("; the emulator before: ok in {passed} of {judged}"),
+    };
+    format!("{} calls, the first {whole}, the last {} UTC{judged}", calls.len(), minutes(&last))
+}
+
+/// Returns a time without seconds and zone.
+fn minutes(began: &str) -> String {
+    began.get(..16).map_or_else(|| began.to_owned(), |time| time.replace('T', " "))
+}
+
 /// Writes one line: `2026-03-01 09:30 UTC, 2 cores of a Xeon, x86_64, seed 1; the emulator before: ok, ..`.
 impl fmt::Display for Ran {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { began, cores, machine, seeds, emulator } = self;
-        let minutes = began.get(..16).map_or_else(|| began.clone(), |time| time.replace('T', " "));
         let cores = if *cores == 1 { "1 core".to_owned() } else { format!("{cores} cores") };
         let word = if seeds.len() == 1 { "seed" } else { "seeds" };
         let seeds: Vec<String> = seeds.iter().map(u64::to_string).collect();
-        write!(f, "{minutes} UTC, {cores}, {machine}, {word} {}", seeds.join(", "))?;
+        write!(f, "{} UTC, {cores}, {machine}, {word} {}", minutes(began), seeds.join(", "))?;
         let Some(emulator) = emulator else { return Ok(()) };
         write!(f, "; the emulator before: {}", emulator.in_short())
     }
@@ -98,6 +144,25 @@ mod tests {
         let spec = PathSpec { seed: 9, ..PathSpec::default() };
         experiment.cases[0].paths[0].links.push(SharedLink { name: "line".to_owned(), spec });
         assert_eq!(Ran::now(&experiment).seeds, [1, 9]);
+    }
+
+    #[test]
+    fn many_calls_on_a_machine_are_one_line() {
+        let call = |hour: u64, passed| Ran {
+            began: format!("2026-03-01T{hour:02}:30:00Z"),
+            cores: 2,
+            machine: "x86_64".to_owned(),
+            seeds: vec![hour % 2],
+            emulator: Some(CheckReport { rows: Vec::new(), passed }),
+        };
+        let few: Vec<Ran> = (1..4).map(|hour| call(hour, true)).collect();
+        assert_eq!(lines(&few), few.iter().map(ToString::to_string).collect::<Vec<_>>());
+        let elsewhere = Ran { machine: "aarch64".to_owned(), emulator: None, ..call(5, true) };
+        let many = [vec![call(9, false)], few, vec![elsewhere.clone(), call(4, true)]].concat();
+        let line = "5 calls, the first 2026-03-01 01:30 UTC, 2 cores, x86_64, seeds 0, 1, the last 2026-03-01 09:30 UTC; the \
+            emulator before: ok in 4 of 5";
+        assert_eq!(lines(&many), [line.to_owned(), elsewhere.to_string()]);
+        assert!(lines(&[]).is_empty());
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Reads a run's quantities from the clients' reports, the samples of the connections, and the link.
 
+mod rates;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::net::SocketAddr;
@@ -25,15 +27,13 @@ use crate::path::Observed;
 use crate::pump::LinkSample;
 use crate::sampler::ConnectionSample;
 use crate::testbed::PathReport;
+pub(super) use rates::all_present;
 
 /// A connection that moved less than the bytes of the largest one on its path over this number carries commands, not data.
 const DATA_SHARE: u64 = 10;
 /// Seconds of a connection that are left out of its limits: they say more about slow start than about buffers.
 const SETTLED: f64 = 1.0;
-/// Seconds after the start of the data from which rates, and drops in two ways, are counted.
-const RATE_SETTLED: f64 = 2.0;
-/// Least time over which such a rate is measured, seconds: samples are 50 ms apart, and round trips up to some hundred.
-const RATE_LASTS: f64 = 1.0;
+/// Seconds after the start of the data from which drops are counted, in two ways.
 const DROPS_SETTLED: f64 = 3.0;
 const DROPS_LATE: f64 = 2.0;
 /// Seconds after the last connection's start from which the variation of send buffers is measured.
@@ -181,7 +181,7 @@ impl<'a> Reading<'a> {
         let rate = if are_together {
             sum("/sum_received/bits_per_second")?
         } else {
-            sum("/sum_received/bytes")? * 8.0 / span(&reports)?
+            sum("/sum_received/bytes")? * 8.0 / rates::span(self.way, self.case, &self.data, &reports)?
         };
         Some(rate / self.moving)
     }
@@ -225,7 +225,7 @@ impl<'a> Reading<'a> {
     /// Returns payload per second once all connections have started, without the time in which the path stood still.
     fn settled_rate(&self) -> Option<f64> {
         let sending = sending_samples(self.way, self.case, &self.seen.samples);
-        Some(rate_of_all(&self.data, &sending)? / self.moving)
+        Some(rates::of_all(&self.data, &sending)? / self.moving)
     }
 
     /// Returns the drops from `from` seconds after the start of the data on, over all links. Data that never start on a
@@ -266,7 +266,7 @@ impl<'a> Reading<'a> {
 
     fn goodput_share(&self) -> Option<f64> {
         let on_first = self.reports.iter().filter(|report| report.flow.path == 0);
-        let seconds = on_first.filter_map(|report| number(report, "/sum_received/seconds"));
+        let seconds = on_first.filter_map(rates::lasts);
         let data = self.data_at(0);
         // The path's time counts from its making, or from the first data on.
         let begin = if self.case.paths.first()?.trace_begins_with_data {
@@ -396,11 +396,12 @@ impl<'a> Reading<'a> {
         Some((seconds(ramped_up?.1) - began).max(0.0))
     }
 
+    /// Returns the variation of the send buffers while all connections are present: what one leaves when it ends makes the others'
+    /// buffers larger, however steady they are.
     fn buffer_variation(&self) -> Option<f64> {
-        let began = starts(&self.data);
-        let from = began.values().copied().fold(0.0, f64::max) + BUFFERS_SETTLED;
+        let present = all_present(&self.data, BUFFERS_SETTLED)?;
         let mut sizes: HashMap<_, Vec<f64>> = HashMap::new();
-        for sample in self.data.iter().filter(|sample| sample.t > from) {
+        for sample in self.data.iter().filter(|sample| present.contains(&sample.t)) {
             sizes.entry(key(sample)).or_default().push(f64::from(sample.sndbuf));
         }
         mean(sizes.values().filter_map(|sizes| variation(sizes)))
@@ -419,16 +420,6 @@ fn number(report: &Report<'_>, pointer: &str) -> Option<f64> {
     report.end.as_ref()?.pointer(pointer)?.as_f64()
 }
 
-/// Returns the seconds from the first flow's start to the last one's end.
-fn span(reports: &[&Report<'_>]) -> Option<f64> {
-    let begin = |report: &Report<'_>| report.flow.delay.0 as f64 / 1e9;
-    let lasts = |report: &Report<'_>| number(report, "/sum_received/seconds").or(number(report, "/seconds"));
-    let end = |report: &&Report<'_>| Some(begin(report) + lasts(report)?);
-    let first = reports.iter().map(|report| begin(report)).reduce(f64::min)?;
-    let last = reports.iter().map(end).collect::<Option<Vec<_>>>()?.into_iter().reduce(f64::max)?;
-    (last > first).then_some(last - first)
-}
-
 pub(super) type Key = (SocketAddr, SocketAddr);
 
 pub(super) fn key(sample: &ConnectionSample) -> Key {
@@ -442,22 +433,6 @@ pub(super) fn starts(samples: &[&ConnectionSample]) -> HashMap<Key, f64> {
         starts.entry(key(sample)).or_insert(sample.t);
     }
     starts
-}
-
-/// Returns the rate of the connections `sending` together, bit/s, from [`RATE_SETTLED`] after the last start until the
-/// first end of those that carry data. `None` if that is less than [`RATE_LASTS`]: transfers are short, or follow one
-/// another and so have no common rate.
-fn rate_of_all(data: &[&ConnectionSample], sending: &[&ConnectionSample]) -> Option<f64> {
-    let from = starts(data).into_values().reduce(f64::max)? + RATE_SETTLED;
-    let ends: HashMap<Key, f64> = data.iter().map(|sample| (key(sample), sample.t)).collect();
-    let until = ends.into_values().reduce(f64::min)?;
-    let mut spans: HashMap<Key, (&ConnectionSample, &ConnectionSample)> = HashMap::new();
-    for sample in sending.iter().filter(|sample| (from..=until).contains(&sample.t)) {
-        spans.entry(key(sample)).or_insert((sample, sample)).1 = sample;
-    }
-    let lasts = spans.values().map(|(first, last)| last.t - first.t).fold(0.0, f64::max);
-    let moved = spans.values().map(|(first, last)| last.bytes_acked.saturating_sub(first.bytes_acked));
-    (lasts >= RATE_LASTS).then(|| moved.sum::<u64>() as f64 * 8.0 / lasts)
 }
 
 /// Returns the share of the time from the first sample of `data` to the last in which the emulator's paths, which pause together,

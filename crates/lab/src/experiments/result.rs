@@ -10,7 +10,7 @@ use super::cell::Cell;
 use super::earlier::Reaches;
 use super::model::{Case, Comparison, Experiment, Method, Quantity, WEB_SERVER, Way};
 use super::over_time::OverTime;
-use super::ran::Ran;
+use super::ran::{self, Ran};
 use super::script::{Commands, quoted};
 use super::shard::Shard;
 use super::{reported, verdict};
@@ -236,9 +236,12 @@ impl ExperimentResult {
         format!("bufwise lab run {what}{quick}{repeat}")
     }
 
-    /// Returns the verdicts to show: for a survey those that are not met.
-    pub(crate) fn shown_targets(&self) -> impl Iterator<Item = &Verdict> {
-        self.targets.iter().filter(|target| !self.survey || target.met != Some(true))
+    /// Returns the verdicts to show: for a survey those that are not met, first the missed ones.
+    pub(crate) fn shown_targets(&self) -> Vec<&Verdict> {
+        let shown = self.targets.iter().filter(|target| !self.survey || target.met != Some(true));
+        let mut shown: Vec<&Verdict> = shown.collect();
+        shown.sort_by_key(|target| self.survey && target.met.is_none());
+        shown
     }
 
     /// Returns for each method and quantity how many cases met the targets, did not, and cannot be judged.
@@ -259,6 +262,28 @@ impl ExperimentResult {
             counts[index].2[place] += 1;
         }
         counts
+    }
+
+    /// Returns in words how many of a survey's measured targets each method met; empty if it is no survey, or none was measured.
+    pub(crate) fn met_by_method(&self) -> String {
+        let mut counts: Vec<(&str, usize, usize)> = Vec::new();
+        for target in self.targets.iter().filter(|target| self.survey && target.met.is_some()) {
+            let met = usize::from(target.met == Some(true));
+            match counts.iter_mut().find(|(method, ..)| *method == target.method) {
+                Some((_, all_met, judged)) => {
+                    *all_met += met;
+                    *judged += 1;
+                }
+                None => counts.push((target.method.as_str(), met, 1)),
+            }
+        }
+        let words = counts.iter().map(|(method, met, judged)| format!("`{method}` {met} of {judged}"));
+        words.collect::<Vec<_>>().join(", ")
+    }
+
+    /// Returns when and where it ran, in lines.
+    pub(crate) fn calls(&self) -> Vec<String> {
+        ran::lines(&self.ran)
     }
 
     /// Whether any run is invalid.
@@ -351,6 +376,12 @@ impl MethodResult {
     /// Returns the number of valid runs.
     pub(crate) fn valid_runs(&self) -> u32 {
         u32::try_from(self.runs.iter().filter(|run| run.valid).count()).unwrap_or(u32::MAX)
+    }
+
+    /// Returns the median of a quantity over the valid runs, even if these are fewer than wanted; `None`: none of them has it.
+    pub(super) fn median_of_valid(&self, quantity: Quantity) -> Option<f64> {
+        let valid = self.runs.iter().filter(|run| run.valid);
+        median(valid.filter_map(|run| run.values.get(&quantity).copied()).collect())
     }
 
     /// Whether `other` is the same method, with the same commands and settings.
@@ -503,7 +534,7 @@ impl fmt::Display for ExperimentResult {
             }
         }
         self.left_out.iter().try_for_each(|method| writeln!(f, "  left out: {method}"))?;
-        self.shown_targets().try_for_each(|verdict| writeln!(f, "  {verdict}"))?;
+        self.shown_targets().iter().try_for_each(|verdict| writeln!(f, "  {verdict}"))?;
         self.reported.iter().try_for_each(|comparison| writeln!(f, "  {comparison}"))
     }
 }

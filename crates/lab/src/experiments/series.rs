@@ -51,7 +51,8 @@ pub(super) fn measure(
                 }
                 let (id, case_name, name) = (experiment.id, &case.name, method.name);
                 progress(&format!("{id}: {case_name}, {name}, {round} of {repeat}"));
-                of_method.runs.push(until_valid(|attempts| once(case, &method, attempts))?);
+                let case = case.of_round(round);
+                of_method.runs.push(until_valid(|attempts| once(&case, &method, attempts))?);
                 of_method.keep_over_time(first, KEPT_OVER_TIME);
                 if let Some(kept) = &kept {
                     kept.keep(of_case)?;
@@ -82,8 +83,10 @@ mod tests {
     use std::collections::BTreeMap;
     use std::path::{Path, PathBuf};
 
+    use bufwise_units::Nanos;
+
     use super::super::kept::{forget_runs, unfinished};
-    use super::super::model::{Quantity, Setup};
+    use super::super::model::{Flow, Quantity, Setup};
     use super::super::over_time::OverTime;
     use super::super::result::Verdict;
     use super::*;
@@ -157,6 +160,24 @@ mod tests {
         }
         assert_eq!(made, whole);
         assert_eq!(runs(&survey, out.path(), usize::MAX), (Vec::new(), true));
+    }
+
+    #[test]
+    fn late_flows_begin_later_in_each_round_and_at_the_same_moment_with_each_method() {
+        let mut survey = survey();
+        survey.cases.truncate(1);
+        let late = Flow { delay: Nanos::from_secs(4), ..Flow::default() };
+        survey.cases[0].flows.push(late);
+        survey.cases[0].setup.apart = Nanos::from_millis(170);
+        let mut begins: BTreeMap<&str, Vec<[u64; 2]>> = BTreeMap::new();
+        let once = |case: &Case, method: &Method, attempts| {
+            let delays = [&case.flows[0], &case.flows[1]].map(|flow| flow.delay.0 / 1_000_000);
+            begins.entry(method.name).or_default().push(delays);
+            Ok(one(true, attempts))
+        };
+        measure(&survey, &options(None), &names(&["cubic", "bbr"]), once, |_| {}).unwrap();
+        assert_eq!(begins.len(), 3);
+        assert!(begins.values().all(|begins| *begins == [[0, 4_000], [0, 4_170]]), "{begins:?}");
     }
 
     #[test]

@@ -39,12 +39,14 @@ pub(super) fn path(spec: &PathSpec) -> String {
     let mut parts = vec![limit, millis(*rtt)];
     parts.extend(rate_a_to_b.map(|rate| format!("a to b {}", self::rate(rate))));
     let size = if *policer { "policer" } else { "queue" };
-    parts.extend(match spec.queue_limit() {
-        Ok(QueueLimit::Bytes(bytes)) => Some(format!("{size} {bytes} B")),
-        Ok(QueueLimit::Packets(packets)) => Some(format!("{size} {packets} packets")),
-        Ok(QueueLimit::Unlimited) if queue.is_some() || *policer => Some(format!("{size} unlimited")),
-        Ok(QueueLimit::Unlimited) | Err(_) => None,
-    });
+    let own = spec.queue_limit().ok();
+    parts.extend(own.and_then(|own| match own {
+        QueueLimit::Unlimited if queue.is_none() && !policer => None,
+        limit => Some(format!("{size} {}", room(limit))),
+    }));
+    // A queue in time or in parts of the BDP is that of the direction's rate.
+    let away = spec.a_to_b().queue_limit().ok().filter(|away| own.is_some_and(|own| own != *away));
+    parts.extend(away.map(|away| format!("a to b {size} {}", room(away))));
     parts.extend(mark.map(|mark| format!("marks beyond {}", millis(mark))));
     parts.extend(lost(*loss));
     if *jitter > Nanos(0) {
@@ -71,6 +73,14 @@ fn rate(BitRate(rate): BitRate) -> String {
         format!("{} kbit/s", rate as f64 / 1e3)
     } else {
         format!("{} Mbit/s", rate as f64 / 1e6)
+    }
+}
+
+fn room(limit: QueueLimit) -> String {
+    match limit {
+        QueueLimit::Bytes(bytes) => format!("{bytes} B"),
+        QueueLimit::Packets(packets) => format!("{packets} packets"),
+        QueueLimit::Unlimited => "unlimited".to_owned(),
     }
 }
 
@@ -161,6 +171,13 @@ mod tests {
         let burst =
             |loss_bad| Loss::GilbertElliott { good_to_bad: 0.01, bad_to_good: 0.5, loss_good: 0.0, loss_bad };
         let packets = |packets| Some(QueueSize::Limit(QueueLimit::Packets(packets)));
+        // 250,000 bytes towards host A; half of that towards host B if the size is the BDP.
+        let slow_away = |queue: &str| PathSpec {
+            rtt: Nanos::from_millis(200),
+            rate_a_to_b: Some(BitRate(5_000_000)),
+            queue: queue.parse().ok(),
+            ..usual()
+        };
         let paths = [
             usual(),
             PathSpec { from: Some("C".to_owned()), ..usual() },
@@ -180,6 +197,8 @@ mod tests {
             PathSpec { trace: trace("0 10mbit 10ms\n5 6mbit"), trace_begins_with_data: true, ..usual() },
             PathSpec { trace_a_to_b: trace("0 10mbit 10ms\n5 6mbit"), ..usual() },
             PathSpec { rate_a_to_b: Some(BitRate(1_000_000)), ..usual() },
+            slow_away("bdp"),
+            slow_away("250000"),
             PathSpec { cross_a_to_b: cross("1mbit"), ..usual() },
             PathSpec { cross_b_to_a: cross("1mbit"), ..usual() },
             PathSpec { cross_b_to_a: cross("1mbit:1ms,2ms"), ..usual() },

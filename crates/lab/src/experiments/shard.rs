@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::kept::plain;
-use super::model::{Bound, Case, Experiment};
+use super::model::{Bound, Case, Experiment, Quantity};
 use super::result::{CaseResult, ExperimentResult};
 
 /// One of several parts, written as `2/3`.
@@ -154,6 +154,10 @@ fn whole(parts: Vec<ExperimentResult>, experiment: Option<&Experiment>) -> Optio
         let new: Vec<String> = new.collect();
         joined.left_out.extend(new);
         joined.repeat = joined.repeat.min(part.repeat);
+        // An earlier version may have read fewer.
+        let new = part.quantities.into_iter().filter(|quantity| !joined.quantities.contains(quantity));
+        let new: Vec<Quantity> = new.collect();
+        joined.quantities.extend(new);
         columns.push(part.cases);
     }
     joined.cases = in_turn(columns);
@@ -189,12 +193,15 @@ fn in_turn(columns: Vec<Vec<CaseResult>>) -> Vec<CaseResult> {
     }
 }
 
-/// Returns a line for each missing part. Where there are more parts than cases the last parts are empty and leave no file. Without
-/// numbers of parts the line is on the cases that a survey lacks.
+/// Returns a line for each missing part, of a survey of the catalogue one line that names the missing cases. Where there are more parts
+/// than cases the last parts are empty and leave no file.
 fn missing(parts: &[ExperimentResult], experiment: Option<&Experiment>) -> Vec<String> {
+    if let Some(survey) = experiment.filter(|_| parts.iter().all(|part| part.survey)) {
+        return without_run(parts, survey).into_iter().collect();
+    }
     let there: BTreeSet<Shard> = parts.iter().filter_map(|part| part.shard).collect();
     let Some(of) = there.first().map(|shard| shard.of).filter(|_| there.len() == parts.len()) else {
-        return without_run(parts, experiment);
+        return Vec::new();
     };
     /// Missing parts beyond this number are not listed one by one.
     const LISTED: u32 = 100;
@@ -206,17 +213,17 @@ fn missing(parts: &[ExperimentResult], experiment: Option<&Experiment>) -> Vec<S
     absent.map(|shard| format!("the cases of shard {shard}: not among these results")).collect()
 }
 
-/// Returns a line with the number of cases that a survey lacks: one that was stopped has only the cases in which something ran.
-fn without_run(parts: &[ExperimentResult], experiment: Option<&Experiment>) -> Vec<String> {
-    let are_of_a_survey = parts.iter().all(|part| part.survey);
-    let Some(survey) = experiment.filter(|_| are_of_a_survey) else { return Vec::new() };
+/// Returns a line with the cases that the results of a survey lack: one that was stopped has only the cases in which something ran.
+fn without_run(parts: &[ExperimentResult], survey: &Experiment) -> Option<String> {
     let there: BTreeSet<&str> =
         parts.iter().flat_map(|part| &part.cases).map(|case| case.name.as_str()).collect();
-    let wanted: Vec<&Case> = survey.cases(parts.iter().any(|part| part.quick)).collect();
-    match wanted.iter().filter(|case| !there.contains(case.name.as_str())).count() {
-        0 => Vec::new(),
-        absent => vec![format!("{absent} of {} cases: not among these results", wanted.len())],
-    }
+    let wanted: Vec<&str> =
+        survey.cases(parts.iter().any(|part| part.quick)).map(|case| case.name.as_str()).collect();
+    let absent: Vec<&str> = wanted.iter().copied().filter(|name| !there.contains(name)).collect();
+    let line = || {
+        format!("{} of {} cases, not among these results: {}", absent.len(), wanted.len(), absent.join("; "))
+    };
+    (!absent.is_empty()).then(line)
 }
 
 #[cfg(test)]
@@ -224,7 +231,6 @@ pub(super) mod tests {
     use super::super::catalogue;
     use super::super::earlier::Reaches;
     use super::super::kept::Kept;
-    use super::super::model::Quantity;
     use super::super::result::{RunResult, Verdict};
     use super::*;
 
@@ -337,7 +343,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn cases_that_a_survey_lacks_are_counted() {
+    fn cases_that_a_survey_lacks_are_named() {
         let survey = catalogue().into_iter().find(|experiment| experiment.id == "probe-grid").unwrap();
         let of = |cases: std::ops::Range<usize>| {
             let some = Experiment { cases: survey.cases[cases].to_vec(), ..survey.clone() };
@@ -348,9 +354,29 @@ pub(super) mod tests {
             assert_eq!(joined.len(), 1);
             joined[0].left_out.clone()
         };
-        assert_eq!(left_out(vec![of(0..40)]), ["5 of 45 cases: not among these results"]);
-        assert_eq!(left_out(vec![of(0..30), of(35..45)]), ["5 of 45 cases: not among these results"]);
+        let names = |cases: std::ops::Range<usize>| {
+            let names: Vec<&str> = survey.cases[cases].iter().map(|case| case.name.as_str()).collect();
+            format!("{} of 45 cases, not among these results: {}", names.len(), names.join("; "))
+        };
+        assert_eq!(left_out(vec![of(0..40)]), [names(40..45)]);
+        assert_eq!(left_out(vec![of(0..30), of(35..45)]), [names(30..35)]);
         assert!(left_out(vec![of(0..30), of(30..45)]).is_empty());
+        // Numbered parts of a survey, of which most are missing, need no line each.
+        let part = |text: &str| {
+            let shard: Shard = text.parse().unwrap();
+            result(&shard.of(survey.clone(), false), Some(shard))
+        };
+        assert_eq!(left_out(vec![part("45/45"), part("44/45")]), [names(0..43)]);
+        assert_eq!(left_out(vec![part("45/45")]), [names(0..44)]);
+    }
+
+    #[test]
+    fn a_part_of_an_earlier_version_takes_no_quantity_from_the_others() {
+        let mut parts = parts(3);
+        parts[0].quantities = vec![Quantity::Drops];
+        let joined = join(parts, &[experiment()]).remove(0);
+        assert!(joined.quantities.contains(&Quantity::GoodputBps), "{:?}", joined.quantities);
+        assert!(joined.cases[1].methods[0].medians.contains_key(&Quantity::GoodputBps), "{joined}");
     }
 
     #[test]

@@ -178,6 +178,7 @@ pub(super) fn gains(result: &ExperimentResult) -> Vec<Table> {
         };
         Table {
             title: format!("Goodput of `{}` over that of `{}`", pair.0, pair.1),
+            note: String::new(),
             of: "path",
             heads: QUEUES.iter().map(|(queue, _)| *queue).collect(),
             rows: paths.iter().map(|path| (path.name.clone(), cells(path))).collect(),
@@ -196,6 +197,7 @@ fn of_paper(result: &ExperimentResult, paths: &[PaperPath]) -> Table {
     };
     Table {
         title: format!("The paper's gain, and the queue at which `{PUBLISHED}` has it over `{RENO}` here"),
+        note: String::new(),
         of: "path",
         heads: vec!["in the paper", "gain", "queue"],
         rows: paths.iter().map(|path| (path.name.clone(), cells(path))).collect(),

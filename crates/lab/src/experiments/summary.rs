@@ -2,7 +2,7 @@
 
 use super::result::ExperimentResult;
 use super::table::Table;
-use super::{head_to_head, sobas_queues};
+use super::{fit_harm, head_to_head, sobas_queues};
 
 /// Returns the tables of a result; most experiments have none, and users' experiments never have one.
 pub(crate) fn tables(result: &ExperimentResult) -> Vec<Table> {
@@ -10,6 +10,7 @@ pub(crate) fn tables(result: &ExperimentResult) -> Vec<Table> {
         return Vec::new();
     }
     match result.id.as_str() {
+        fit_harm::ID | fit_harm::PAIR_ID => fit_harm::quoted(result),
         sobas_queues::ID => sobas_queues::gains(result),
         head_to_head::ID => head_to_head::quoted(result),
         _ => Vec::new(),

@@ -27,11 +27,15 @@ fn facts(text: &mut String, result: &ExperimentResult) -> fmt::Result {
     let fact = |text: &mut String, name: &str, value: &str| {
         writeln!(text, "<dt>{name}</dt><dd>{}</dd>", Ticked(value))
     };
+    let met = result.met_by_method();
+    if !met.is_empty() {
+        fact(text, "Targets met", &format!("of those that were measured: {met}"))?;
+    }
     fact(text, "Source", &result.source)?;
     fact(text, "Here", &result.scale)?;
     fact(text, "Kernel", &format!("Linux {}", result.kernel))?;
-    for ran in &result.ran {
-        fact(text, "Ran", &ran.to_string())?;
+    for call in result.calls() {
+        fact(text, "Ran", &call)?;
     }
     fact(text, "Command", &format!("`{}`", result.command()))?;
     fact(text, "Runs", &format!("{valid} valid of {all}; medians of {}", result.repeat))?;

@@ -28,15 +28,29 @@ pub(super) struct Ticked<'a>(pub(super) &'a str);
 
 impl fmt::Display for Ticked<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut rest = self.0;
-        while let Some((before, (code, after))) =
-            rest.split_once('`').and_then(|(before, rest)| Some((before, rest.split_once('`')?)))
-        {
-            write!(f, "{}<code>{}</code>", Escaped(before), Escaped(code))?;
-            rest = after;
-        }
-        Escaped(rest).fmt(f)
+        between(f, self.0, "`", ["<code>", "</code>"])
     }
+}
+
+/// The same, with text between two `**` as a value that misses a target.
+pub(super) struct Marked<'a>(pub(super) &'a str);
+
+impl fmt::Display for Marked<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        between(f, self.0, "**", ["<span class=\"badge missed\">", "</span>"])
+    }
+}
+
+/// Writes `text` with an element around each part between two of `mark`.
+fn between(f: &mut fmt::Formatter<'_>, text: &str, mark: &str, [begin, end]: [&str; 2]) -> fmt::Result {
+    let mut rest = text;
+    while let Some((before, (inside, after))) =
+        rest.split_once(mark).and_then(|(before, rest)| Some((before, rest.split_once(mark)?)))
+    {
+        write!(f, "{}{begin}{}{end}", Escaped(before), Escaped(inside))?;
+        rest = after;
+    }
+    fmt::Display::fmt(&Escaped(rest), f)
 }
 
 /// Returns `text`, or its beginning and an ellipsis if it has more than `most` characters.
@@ -59,6 +73,10 @@ mod tests {
             "&lt;/style&gt;&lt;img src=x onerror=&quot;a(&#39;b&#39;)&quot;&gt;&amp;amp;\u{fffd}\u{fffd}[2J"
         );
         assert_eq!(Ticked("`<b>` & `c").to_string(), "<code>&lt;b&gt;</code> &amp; `c");
+        assert_eq!(
+            Marked("**<b>**, 3 * 2; **c").to_string(),
+            "<span class=\"badge missed\">&lt;b&gt;</span>, 3 * 2; **c"
+        );
         assert_eq!(Ticked("at least 90% of `abt`'s").to_string(), "at least 90% of <code>abt</code>&#39;s");
     }
 

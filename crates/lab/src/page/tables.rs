@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display, Write};
 
-use super::html::{Escaped, Ticked};
+use super::html::{Escaped, Marked, Ticked};
 use crate::experiments::{
     Agreement, CaseResult, Comparison, ExperimentResult, MethodResult, Quantity, Table, tables,
 };
@@ -124,9 +124,13 @@ pub(super) fn targets(text: &mut String, result: &ExperimentResult) -> fmt::Resu
         }
         end(text)?;
     }
+    let shown = result.shown_targets();
+    if shown.is_empty() {
+        return Ok(());
+    }
     begin(text, "Targets", "verdicts")?;
     head(text, ["target", "case", "measured", "verdict"])?;
-    for target in result.shown_targets() {
+    for target in shown {
         let class = match target.met {
             Some(true) => "good",
             Some(false) => "missed",
@@ -149,13 +153,16 @@ pub(super) fn targets(text: &mut String, result: &ExperimentResult) -> fmt::Resu
 
 /// Writes the tables that sum up the result.
 pub(super) fn summaries(text: &mut String, result: &ExperimentResult) -> fmt::Result {
-    for Table { title, of, heads, rows } in tables(result) {
+    for Table { title, note, of, heads, rows } in tables(result) {
         writeln!(text, "<h3>{}</h3>", Ticked(&title))?;
+        if !note.is_empty() {
+            writeln!(text, "<p class=\"dim\">{}</p>", Ticked(&note))?;
+        }
         begin(text, &title, "medians")?;
         head(text, std::iter::once(of).chain(heads))?;
         for (name, values) in rows {
             write!(text, "<tr><th scope=\"row\">{}</th>", Escaped(&name))?;
-            values.iter().try_for_each(|value| write!(text, "<td>{value}</td>"))?;
+            values.iter().try_for_each(|value| write!(text, "<td>{}</td>", Marked(value)))?;
             writeln!(text, "</tr>")?;
         }
         end(text)?;

@@ -348,7 +348,8 @@ impl ProberThread {
                 self.answered += 1;
                 self.echoes.came(number, micros(rtt).max(Micros(1)), micros(now.0 - self.start));
             }
-            Packet::Train { train, index, .. } if !self.settled => {
+            // The rate is computed for packets of the length that was asked for.
+            Packet::Train { train, index, length, .. } if !self.settled && length == self.train_payload => {
                 if let Some(train) = self.trains.get_mut(train as usize) {
                     train.arrived(index, stamp);
                     self.last_of_train = now.0;
@@ -440,6 +441,19 @@ mod tests {
         let echo = Packet::Echo { sequence: 0, sent: Micros::ZERO, number: 0 };
         session.received(echo, (arrived, an_hour_later), stamp);
         assert_eq!(session.echoes.minimum(), Micros::from_millis(40));
+    }
+
+    #[test]
+    fn packets_shorter_than_was_asked_for_are_no_part_of_a_train() {
+        let (mut session, _peer) = session(ProberConfig::default());
+        session.trains.push(Train::new(2));
+        for (length, is_complete) in [(100, false), (session.train_payload, true)] {
+            for index in 0..2 {
+                let packet = Packet::Train { train: 0, packets: 2, index, length };
+                session.received(packet, (Instant::now(), 0), u64::from(index));
+            }
+            assert_eq!(session.trains[0].is_complete(), is_complete, "{length}");
+        }
     }
 
     #[test]

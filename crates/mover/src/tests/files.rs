@@ -105,6 +105,19 @@ fn a_file_that_takes_no_pages_gets_the_bytes_all_the_same() {
 }
 
 #[test]
+fn urgent_data_neither_end_a_file_nor_hold_it_up() {
+    let (mut sending, receiving) = pair(&Sockets::default());
+    sending.write_all(b"before").unwrap();
+    socket2::SockRef::from(&sending).send_out_of_band(b"!").unwrap();
+    sending.write_all(b"after").unwrap();
+    drop(sending);
+    let (into, job) = (file(b""), Job { hash: None, ..job() });
+    let mut part = FilePart::new(&into, 0);
+    let received = receive(receiving, &mut part, &mut Tuner::untouched(), None, &job, |_| {}).unwrap();
+    assert_eq!((received.report.bytes, read_back(&into)), (11, b"beforeafter".to_vec()));
+}
+
+#[test]
 fn drs_ftp_tells_the_sender_growing_sizes_and_stays_below_the_hosts_maximum() {
     let bytes = pattern(20_000_000);
     let (sending, receiving) = streams(PolicyKind::DrsFtp, false);

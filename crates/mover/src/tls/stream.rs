@@ -5,7 +5,8 @@
 //! Properties kept: `WouldBlock` means that the socket has no bytes and all bytes read from it were used, so a caller
 //! that then waits for the socket misses none; a read ends after a bounded number of messages without data
 //! (`Interrupted`), so that its caller can check the time; encrypted bytes are sent before new ones are made, so memory
-//! is bounded; the peer's end counts only if the peer announced it (`close_notify`).
+//! is bounded; the peer's end counts only if the peer announced it (`close_notify`); a handshake ends at its deadline, whatever the
+//! peer sends.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -79,13 +80,13 @@ impl TlsStream {
         Ok(())
     }
 
+    /// Waits for the socket. While this end has something to say, it reads nothing: bytes that the peer has sent would
+    /// end each wait at once.
     fn wait(&self, deadline: Instant, cancel: &Cancel) -> io::Result<()> {
-        let mut events = PollFlags::POLLIN;
-        if self.tls.wants_write() {
-            events |= PollFlags::POLLOUT;
-        }
+        let events = if self.tls.wants_write() { PollFlags::POLLOUT } else { PollFlags::POLLIN };
         let ready = cancel.wait(self.tcp.as_fd(), events, deadline)?;
-        if ready && !cancel.is_cancelled() { Ok(()) } else { Err(io::ErrorKind::TimedOut.into()) }
+        let in_time = ready && !cancel.is_cancelled() && Instant::now() < deadline;
+        if in_time { Ok(()) } else { Err(io::ErrorKind::TimedOut.into()) }
     }
 
     /// Returns the socket.

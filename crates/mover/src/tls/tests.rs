@@ -4,6 +4,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -243,6 +244,41 @@ fn cancelling_ends_either_ends_handshake_at_once() {
         }
     });
     assert!(start.elapsed() < TEST_TIMEOUT, "nobody waited for the peer");
+}
+
+/// Fills the send buffer of a socket whose peer reads nothing.
+fn fill(socket: &mut TcpStream) {
+    socket.set_nonblocking(true).unwrap();
+    loop {
+        while matches!(socket.write(&[0; 4_096]), Ok(1..)) {}
+        // An acknowledgement may be delayed.
+        let until = Instant::now() + Duration::from_millis(100);
+        if wake::until([(socket.as_fd(), PollFlags::POLLOUT)], until).unwrap() == [false] {
+            break;
+        }
+    }
+    while matches!(socket.write(&[0]), Ok(1..)) {}
+}
+
+#[test]
+fn a_peer_that_takes_no_answer_is_given_up_although_it_has_sent_more() {
+    let (mut near, mut far) = pair();
+    fill(&mut far);
+    near.write_all(&anyone().hello("localhost").unwrap()).unwrap();
+    near.shutdown(std::net::Shutdown::Write).unwrap();
+    let cancel = Cancel::new().unwrap();
+    let (over, ended) = channel::<()>();
+    let rescue = cancel.clone();
+    // Ends a handshake that does not end by itself.
+    let rescuer = thread::spawn(move || {
+        if ended.recv_timeout(TEST_TIMEOUT) == Err(RecvTimeoutError::Timeout) {
+            rescue.cancel();
+        }
+    });
+    let error = server().accept(far, Duration::from_millis(20), &cancel).unwrap_err();
+    drop(over);
+    rescuer.join().unwrap();
+    assert!(matches!(error, TlsError::Handshake { .. }), "{error}");
 }
 
 #[test]

@@ -130,7 +130,11 @@ impl<'a> Message<'a> {
         Connection {
             local: self.local,
             peer: self.peer,
-            state: State::from_kernel(self.state),
+            state: match State::from_kernel(self.state) {
+                // The kernel keeps no socket of a closed connection that only waits for its peer (`tcp_time_wait()`).
+                State::FinWait2 if self.info.is_empty() => State::TimeWait,
+                state => state,
+            },
             inode: self.inode,
             uid: self.uid,
             cookie: self.cookie,
@@ -191,6 +195,16 @@ mod tests {
         assert_eq!(seen.peer, "198.18.0.2:80".parse().unwrap());
         assert_eq!((seen.inode, seen.info.rtt, seen.mem.rcvbuf), (12_345, 40_000, 6));
         assert_eq!((seen.congestion.as_str(), seen.cgroup), ("cubic", 77));
+    }
+
+    #[test]
+    fn a_connection_that_waits_for_its_peer_without_a_socket_is_in_time_wait() {
+        let state = |attributes: &[(u16, &[u8])]| {
+            let mut body = body(attributes);
+            body[1] = 5;
+            read(&body).unwrap().state
+        };
+        assert_eq!((state(&[]), state(&[(INET_DIAG_INFO, &[5])])), (State::TimeWait, State::FinWait2));
     }
 
     #[test]

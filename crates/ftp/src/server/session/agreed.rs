@@ -11,7 +11,7 @@ use crate::wire::dialect::ProbeOffer;
 pub(super) struct ReservedBuffer {
     pub(super) size: Bytes,
     /// Gives the memory back when dropped.
-    pub(super) _grant: Grant,
+    pub(super) grant: Grant,
 }
 
 /// Both ends of the probes, for the next transfer.

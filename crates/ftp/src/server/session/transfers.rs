@@ -99,8 +99,8 @@ impl ServerSession {
         self.tune_receiving();
         let record = self.record(user, Direction::Received, &path, upload.offset());
         let length = Announced { bytes: announced, is_exact: self.client.notify };
-        let reserved = self.client.reserved.take();
-        let buffer = reserved.or_else(|| self.buffer_size().is_none().then(|| self.receiving()));
+        // Also with a size of the client's: the port may be older than that, and a policy may enlarge the buffer.
+        let buffer = self.client.reserved.take().unwrap_or_else(|| self.receiving());
         let incoming = Incoming { upload, prober, length, buffer };
         self.start("Send it.", move |link| work::receive(channel, link, &presence, incoming, record))
     }

@@ -51,15 +51,21 @@ impl ServerSession {
 
     /// Answers SBUF before a transfer.
     fn reserve_buffer(&mut self, size: Bytes) -> io::Result<()> {
-        // The former grant is given back first.
-        self.client.buffer = None;
         let user = self.client.user.as_ref().map_or("", |user| &user.name);
-        let mut grant = self.server.ledger.open(user);
+        let mut grant = match self.client.buffer.take() {
+            // The new grant replaces the former one.
+            Some(former) if self.client.way.is_none() || former.size <= size => former.grant,
+            // Connections to the port that waits have larger buffers, whose memory stays granted.
+            former => {
+                self.client.port_buffer = self.client.port_buffer.take().or(former);
+                self.server.ledger.open(user)
+            }
+        };
         let size = grant.ask(size);
         if size < SMALLEST_BUFFER {
             return self.reply(452, "No memory for such a buffer.");
         }
-        self.client.buffer = Some(ReservedBuffer { size, _grant: grant });
+        self.client.buffer = Some(ReservedBuffer { size, grant });
         self.reply(200, &format!("Data connections have buffers of {} bytes.", size.0))
     }
 

@@ -73,7 +73,7 @@ impl ServerSession {
     /// Listens on a port for the next transfer; an earlier port is closed. If all are taken, a guest that only waits on
     /// one may have to give it up.
     fn listen(&mut self) -> io::Result<Option<u16>> {
-        self.take_way();
+        self.close_port();
         let sockets = self.sockets();
         let ports = self.server.config.data.ports.as_ref();
         let listen = || data::listen(&sockets, self.control.local, ports);
@@ -108,6 +108,12 @@ impl ServerSession {
         self.client.way.take()
     }
 
+    /// Closes the port of an earlier command, and gives the memory of its connections' buffers back.
+    fn close_port(&mut self) {
+        self.take_way();
+        self.client.port_buffer = None;
+    }
+
     fn no_port(&mut self, reason: &str) -> io::Result<Option<u16>> {
         self.server.tell(&Event::Trouble { what: format!("no port for a data connection: {reason}") });
         self.reply(425, "No port is free for a data connection.")?;
@@ -123,7 +129,7 @@ impl ServerSession {
             self.server.tell(&Event::Refused { peer: self.control.peer, reason });
             return self.reply(501, "Only your own address, and ports from 1024.");
         };
-        self.take_way();
+        self.close_port();
         self.client.way = Some(Way::Active(target));
         self.reply(200, "The server will connect.")
     }

@@ -32,7 +32,7 @@ pub(super) enum Trouble {
     Search,
     /// New network namespaces could not be opened.
     Open,
-    /// There are more network namespaces than the daemon has room for.
+    /// The daemon has no room for all network namespaces.
     Room,
     /// The search for the groups' cgroups has failed.
     Groups,
@@ -141,7 +141,9 @@ impl Daemon {
 
     pub(super) fn tell_found(&mut self, found: Found, now: Micros) {
         let Found { new, raised, gone, failed, known, left_alone, unopened, remade, refused, .. } = found;
-        self.say_all(refused, |line| Line::warning(Kind::Refused, line), now);
+        // Each search tries again.
+        let told = std::mem::take(&mut self.unattached);
+        self.unattached = self.tell_refusals(&told, refused.into_iter().collect(), now);
         self.say_all(
             remade,
             |path| Line::info(Kind::Group, format_args!("cgroup {path} was made again and is tuned")),

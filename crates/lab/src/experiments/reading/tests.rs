@@ -140,6 +140,57 @@ fn the_rates_of_flows_that_run_alone_for_a_while_do_not_add_up() {
 }
 
 #[test]
+fn a_file_has_a_share_of_what_its_path_carries() {
+    let catalogue = super::super::catalogue();
+    let mut experiment = catalogue.into_iter().find(|one| one.id == "no-harm").unwrap();
+    let case = &mut experiment.cases[0];
+    let file = Flow { amount: Amount::File(1, 1, 1, 1), ..Flow::default() };
+    (case.paths, case.flows) = (vec![path(10, 20)], vec![file]);
+    let directory = tempfile::tempdir().unwrap();
+    // Half of 9.564 Mbit/s.
+    let report = r#"{"files":[{"bytes":2391017,"seconds":4.0,"error":null}]}"#;
+    fs::write(directory.path().join(flow_report(0)), report).unwrap();
+    let outcome = Outcome { status: 0, seconds: 5.0, stdout: Vec::new(), server_output: String::new() };
+    let seen = Observed { outcome, samples: Vec::new(), paths: Vec::new() };
+    let reading = Reading::new(&experiment, &experiment.cases[0], &seen, directory.path());
+    let share = reading.value(Quantity::GoodputShare).unwrap();
+    assert!((share - 0.5).abs() < 1e-6, "{share}");
+}
+
+#[test]
+fn a_flow_that_a_full_queue_puts_off_ends_as_much_later() {
+    let catalogue = super::super::catalogue();
+    let mut experiment = catalogue.into_iter().find(|one| one.id == "no-harm-together").unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let report = r#"{"end":{"sum_received":{"bytes":15625000,"seconds":20.0,"bits_per_second":6.25e6}}}"#;
+    for flow in 0..2 {
+        fs::write(directory.path().join(flow_report(flow)), report).unwrap();
+    }
+    let goodput = |experiment: &Experiment, samples: Vec<ConnectionSample>| {
+        let outcome = Outcome { status: 0, seconds: 25.0, stdout: Vec::new(), server_output: String::new() };
+        let seen = Observed { outcome, samples, paths: Vec::new() };
+        let reading = Reading::new(experiment, &experiment.cases[0], &seen, directory.path());
+        reading.value(Quantity::GoodputBps).unwrap() / 1e6
+    };
+    // Data leave at 1 s and, instead of 5 s later, 9 s later; before that a connection of iperf3 carries commands.
+    let begins =
+        [sample(1.04, 1, 0, 10_000, 40), sample(7.0, 2, 1, 300, 500), sample(10.5, 3, 1, 10_000, 500)];
+    let on = |end: f64| [sample(end, 1, 0, 15_625_000, 40), sample(end, 3, 1, 15_625_000, 500)];
+    let all = [&begins[..], &on(21.0)].concat();
+    assert!((goodput(&experiment, all.clone()) - 250.0 / 29.0).abs() < 1e-9);
+    // The planned starts count where one was not seen.
+    assert!((goodput(&experiment, all[..1].to_vec()) - 250.0 / 25.0).abs() < 1e-9);
+    // A client counts from when the data arrive.
+    experiment.way = Way::Download;
+    let turned = |one: ConnectionSample| {
+        let (local, peer) = (one.peer, one.local);
+        ConnectionSample { host: "b", local, peer, ..one }
+    };
+    let all = all.into_iter().map(turned).collect();
+    assert!((goodput(&experiment, all) - 250.0 / 29.46).abs() < 1e-9);
+}
+
+#[test]
 fn a_ramp_up_takes_as_long_however_often_the_link_is_sampled() {
     // Half of the rate from 1 s on, all of it from 2 s to 2.3 s.
     let bytes = |ms: u64| 625 * (ms.saturating_sub(1_000) + ms.clamp(2_000, 2_300) - 2_000);
@@ -257,7 +308,7 @@ fn a_settled_rate_is_that_of_all_connections_while_all_carry_data() {
     let rate = |lines: Vec<ConnectionSample>, beside: Vec<ConnectionSample>| {
         let data: Vec<_> = lines.iter().collect();
         let sending: Vec<_> = lines.iter().chain(&beside).collect();
-        rate_of_all(&data, &sending)
+        rates::of_all(&data, &sending)
     };
     let alone = || line(1, 0, 10, 1_000_000);
     assert_eq!(rate(alone().collect(), Vec::new()), Some(8e6));
@@ -269,6 +320,26 @@ fn a_settled_rate_is_that_of_all_connections_while_all_carry_data() {
     assert_eq!(rate(one_after_the_other, Vec::new()), None);
     assert_eq!(rate(line(1, 0, 2, 1_000_000).collect(), alone().collect()), None, "its data end at once");
     assert_eq!(rate(Vec::new(), alone().collect()), None);
+}
+
+#[test]
+fn buffers_are_judged_while_all_connections_are_present() {
+    // The second connection begins at 2 s; the first one ends, and leaves its memory to the second.
+    let variation = |end: u32, of_first: fn(u32) -> u32| {
+        let sized = |t: u32, port: u16, sndbuf: u32| {
+            let moved = u64::from(t + 1) * 1_000_000;
+            ConnectionSample { sndbuf, ..sample(f64::from(t), port, 0, moved, 20) }
+        };
+        let first = (0..=end).map(|t| sized(t, 1, of_first(t)));
+        let second = (2..=20).map(|t| sized(t, 2, if t > end { 9_000 } else { 1_000 }));
+        let mut samples: Vec<_> = first.chain(second).collect();
+        samples.sort_by(|one, other| one.t.total_cmp(&other.t));
+        value(Quantity::BufferVariation, vec![moment(0, 0, 0, 0)], samples)
+    };
+    assert_eq!(variation(10, |_| 1_000), Some(0.0));
+    // Half of the first one's 3/8, from 4 s to 7 s.
+    assert_eq!(variation(7, |t| if t.is_multiple_of(2) { 5_000 } else { 11_000 }), Some(0.1875));
+    assert_eq!(variation(4, |_| 1_000), None, "they are together for two seconds only");
 }
 
 #[test]

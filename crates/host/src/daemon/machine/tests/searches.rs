@@ -94,6 +94,21 @@ fn a_cgroup_that_was_removed_and_made_again_is_told_and_its_connections_are_swep
 }
 
 #[test]
+fn a_cgroup_that_was_made_again_and_cannot_be_attached_to_is_told_once() {
+    let mut world = World::tuning(task("abt"));
+    let refused = "cgroup /web was made again and is not tuned: E2BIG";
+    let found =
+        || Ok(Found { refused: vec![refused.to_owned()], known: BTreeSet::from([0]), ..Found::default() });
+    for times in [5, 1] {
+        world.found.extend((0..times).map(|_| found()));
+        world.log.clear();
+        world.run(MINUTE);
+        let told = world.log.iter().filter(|line| *line == refused).count();
+        assert_eq!(told, 1, "and again after it was attached to: {:?}", world.log);
+    }
+}
+
+#[test]
 fn bounds_that_are_raised_later_are_told() {
     let mut world = World::tuning(task("abt"));
     let value = Value::parse(Setting::TcpRmem, "4096 131072 67108864").unwrap();
