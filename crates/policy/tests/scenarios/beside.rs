@@ -101,12 +101,12 @@ fn no_moment_is_a_bad_one_to_come_late_to_a_deep_queue() {
                 runs.last().map(Outcome::mbit).unwrap_or_default()
             });
             let named = format!("{queue}, {late:?}: {rates:.1?}");
-            assert!(rates[1] > 0.7 * rates[0] && rates[2] > 0.6 * rates[0], "{named}");
+            assert!(rates[1] > 0.75 * rates[0] && rates[2] > 0.75 * rates[0], "{named}");
             for (mean, rate) in means.iter_mut().zip(rates) {
                 *mean += rate / 12.0;
             }
         }
-        assert!(means[1] > 0.92 * means[0] && means[2] > 0.88 * means[0], "{queue}: {means:.1?}");
+        assert!(means[1] > 0.96 * means[0] && means[2] > 0.92 * means[0], "{queue}: {means:.1?}");
     }
 }
 
@@ -116,7 +116,7 @@ fn no_moment_is_a_bad_one_to_come_late_to_a_deep_queue() {
 /// tenth at both ends, and the means at the sender were 95 and 84%.
 #[test]
 fn a_queue_that_swings_is_known_as_the_others() {
-    for (queue, leasts) in [("6MB", [0.96, 0.78]), ("4MB", [0.86, 0.68])] {
+    for (queue, leasts) in [("6MB", [0.96, 0.86]), ("4MB", [0.86, 0.77])] {
         let mut means = [0.0; 3];
         for step in 0..12 {
             let late = Nanos::from_millis(3_000 + 250 * step);
@@ -125,7 +125,7 @@ fn a_queue_that_swings_is_known_as_the_others() {
                 runs.last().map(Outcome::mbit).unwrap_or_default()
             });
             let named = format!("{queue}, {late:?}: {rates:.1?}");
-            assert!(rates[1] > 0.75 * rates[0] && rates[2] > 0.24 * rates[0], "{named}");
+            assert!(rates[1] > 0.75 * rates[0] && rates[2] > 0.27 * rates[0], "{named}");
             for (mean, rate) in means.iter_mut().zip(rates) {
                 *mean += rate / 12.0;
             }
