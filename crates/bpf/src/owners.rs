@@ -11,9 +11,8 @@ use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fs;
-use std::os::fd::OwnedFd;
 
-use crate::reach::{self, Place};
+use crate::reach::{self, Place, SocketCopy};
 
 /// All sockets of some processes, as they were at one moment.
 #[derive(Debug, Default)]
@@ -75,14 +74,14 @@ impl Owners {
     ///
     /// Hold it for a moment only: while it exists, the owner's close() does not close the connection.
     #[must_use]
-    pub fn socket(&self, inode: u64, cookie: u64) -> Option<OwnedFd> {
+    pub fn socket(&self, inode: u64, cookie: u64) -> Option<SocketCopy> {
         self.places_of(inode).find_map(|place| reach::at(place, cookie))
     }
 
     /// As [`Owners::socket`], for a socket whose inode is unknown. The first call reads the cookie of every socket,
     /// some microseconds each.
     #[must_use]
-    pub fn search(&self, cookie: u64) -> Option<OwnedFd> {
+    pub fn search(&self, cookie: u64) -> Option<SocketCopy> {
         let index = || {
             let cookie_of = |inode: &u64| self.places_of(*inode).find_map(reach::cookie_at);
             self.places.keys().filter_map(|inode| Some((cookie_of(inode)?, *inode))).collect()
@@ -101,7 +100,7 @@ mod tests {
     use super::*;
     use socket2::SockRef;
     use std::net::{TcpListener, TcpStream};
-    use std::os::fd::AsFd;
+    use std::os::fd::{AsFd, OwnedFd};
     use std::process::{Child, Command};
 
     #[test]

@@ -2,16 +2,20 @@
 //!
 //! Problem: programs in the kernel cannot set buffers beyond `net.core.wmem_max` and `rmem_max`; a process with
 //! CAP_NET_ADMIN can (`SO_SNDBUFFORCE`), but only on a descriptor of its own. pidfd_getfd(2) provides one.
-//! The descriptor is held only for the moment of the call: while a second one exists, the owner's close()
+//! The descriptor ([`SocketCopy`]) is held only for the moment of the call: while a second one exists, the owner's close()
 //! does not close the connection. If the owner calls it in that moment, closing the copy closes the connection, and waits
-//! for what is not acknowledged yet, as long as `SO_LINGER` says (`let_go`).
+//! for what is not acknowledged yet, as long as `SO_LINGER` says.
 
-#![expect(unsafe_code, reason = "pidfd_getfd is wrapped by no library")]
+#![expect(
+    unsafe_code,
+    reason = "pidfd_getfd is wrapped by no library; a descriptor passes to another thread when it is dropped"
+)]
 
 use std::ffi::c_int;
 use std::fs;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::thread;
 
 use nix::sys::stat::fstat;
@@ -24,11 +28,18 @@ pub struct Place {
     fd: c_int,
 }
 
+/// A copy of a process's descriptor, for the moment of a call. Dropping it does not wait for the peer, whatever `SO_LINGER` says.
+#[derive(Debug)]
+pub struct SocketCopy {
+    place: Place,
+    descriptor: ManuallyDrop<OwnedFd>,
+}
+
 /// Returns a descriptor of the socket with that cookie, held by one of `processes`; `None` if none of them has it.
 ///
 /// `hint` is the place where it was found the last time.
 #[must_use]
-pub fn socket(cookie: u64, processes: &[i32], hint: Option<Place>) -> Option<(Place, OwnedFd)> {
+pub fn socket(cookie: u64, processes: &[i32], hint: Option<Place>) -> Option<(Place, SocketCopy)> {
     let known = hint.and_then(|place| Some((place, at(place, cookie)?)));
     known.or_else(|| processes.iter().find_map(|pid| search(*pid, cookie)))
 }
@@ -42,29 +53,38 @@ impl Place {
 }
 
 /// Returns a descriptor of the socket at a place, if it still has that cookie.
-pub(crate) fn at(place: Place, cookie: u64) -> Option<OwnedFd> {
+pub(crate) fn at(place: Place, cookie: u64) -> Option<SocketCopy> {
     whatever_is_at(place).ok().filter(|socket| has_cookie(socket, cookie))
 }
 
 /// Returns a copy of whatever descriptor is at a place. A process duplicates its own: containers may forbid pidfd_getfd(2).
-pub(crate) fn whatever_is_at(place: Place) -> io::Result<OwnedFd> {
-    if place.pid == std::process::id().cast_signed() {
-        return duplicate(place.fd);
-    }
-    copy(&open_process(place.pid)?, place.fd)
+pub(crate) fn whatever_is_at(place: Place) -> io::Result<SocketCopy> {
+    let is_own = place.pid == std::process::id().cast_signed();
+    let copied = if is_own { duplicate(place.fd) } else { copy(&open_process(place.pid)?, place.fd) };
+    Ok(SocketCopy { place, descriptor: ManuallyDrop::new(copied?) })
 }
 
-/// Closes a copy of the socket at a place. If its owner has closed its own meanwhile, and closing may wait (`SO_LINGER`), a thread
-/// of its own waits, not the caller.
-///
-/// Less than some microseconds remain in which the owner may close its own unseen.
-pub(crate) fn let_go(socket: OwnedFd, place: Place) {
-    let time = SockRef::from(&socket).linger().ok().flatten();
-    if time.is_none_or(|time| time.is_zero()) || is_there(&socket, place) {
-        return;
+impl AsFd for SocketCopy {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
     }
-    // If no thread can be started, the socket is closed here.
-    let _best_effort = thread::Builder::new().name("close".to_owned()).spawn(move || drop(socket));
+}
+
+impl Drop for SocketCopy {
+    /// Closes the copy. If the owner has closed its own descriptor meanwhile, and closing may wait (`SO_LINGER`), a thread of its own
+    /// waits, not the caller.
+    ///
+    /// Less than some microseconds remain in which the owner may close its own unseen.
+    fn drop(&mut self) {
+        // SAFETY: nothing uses the descriptor's field again.
+        let socket = unsafe { ManuallyDrop::take(&mut self.descriptor) };
+        let time = SockRef::from(&socket).linger().ok().flatten();
+        if time.is_none_or(|time| time.is_zero()) || is_there(&socket, self.place) {
+            return;
+        }
+        // If no thread can be started, the socket is closed here.
+        let _best_effort = thread::Builder::new().name("close".to_owned()).spawn(move || drop(socket));
+    }
 }
 
 /// Returns whether a process still has this socket at a place.
@@ -89,9 +109,9 @@ pub(crate) fn sockets_if_allowed(pid: c_int) -> io::Result<impl Iterator<Item = 
     }))
 }
 
-fn search(pid: c_int, cookie: u64) -> Option<(Place, OwnedFd)> {
+fn search(pid: c_int, cookie: u64) -> Option<(Place, SocketCopy)> {
     let process = open_process(pid).ok()?;
-    sockets_of(pid).find_map(|(_, place)| Some((place, take(&process, place.fd, cookie)?)))
+    sockets_of(pid).find_map(|(_, place)| Some((place, take(&process, place, cookie)?)))
 }
 
 /// Returns whether descriptors may be copied at all: a process may always copy its own, unless seccomp or an old
@@ -107,11 +127,12 @@ pub(crate) fn cookie_at(place: Place) -> Option<u64> {
 }
 
 /// Returns a copy of the process's descriptor, if it is the socket with that cookie.
-fn take(process: &OwnedFd, fd: c_int, cookie: u64) -> Option<OwnedFd> {
-    copy(process, fd).ok().filter(|socket| has_cookie(socket, cookie))
+fn take(process: &OwnedFd, place: Place, cookie: u64) -> Option<SocketCopy> {
+    let descriptor = ManuallyDrop::new(copy(process, place.fd).ok()?);
+    Some(SocketCopy { place, descriptor }).filter(|socket| has_cookie(socket, cookie))
 }
 
-fn has_cookie(socket: &OwnedFd, cookie: u64) -> bool {
+fn has_cookie(socket: &SocketCopy, cookie: u64) -> bool {
     SockRef::from(socket).cookie().is_ok_and(|found| found == cookie)
 }
 
@@ -172,11 +193,11 @@ mod tests {
         while client.write(&[0; 65_536]).is_ok_and(|written| written > 0) {}
         let place = Place { pid: std::process::id().cast_signed(), fd: client.as_raw_fd() };
         let [first, last] = [(); 2].map(|()| whatever_is_at(place).unwrap());
-        assert!(is_there(&first, place));
-        let_go(first, place);
+        assert!(is_there(&first.descriptor, place));
+        drop(first);
         drop(client);
         let began = Instant::now();
-        let_go(last, place);
+        drop(last);
         assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
         // The thread's wait ends.
         drop(server);

@@ -13,7 +13,7 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
 use bufwise_socket::namespace;
 use bufwise_socket::options::{self, OptionError};
@@ -189,7 +189,7 @@ pub(crate) fn release_all(entries: &Entries) -> Released {
 
 /// Gives these connections back, on the sockets that a search finds. If a socket is not found, or the kernel refuses,
 /// one more search follows.
-pub(crate) fn release_each<Find: FnMut(&FlowState) -> Option<OwnedFd>>(
+pub(crate) fn release_each<Socket: AsFd, Find: FnMut(&FlowState) -> Option<Socket>>(
     mut left: Vec<FlowState>,
     means: Means,
     mut search: impl FnMut() -> Find,
@@ -222,6 +222,7 @@ pub(crate) fn release_each<Find: FnMut(&FlowState) -> Option<OwnedFd>>(
 mod tests {
     use std::fs::File;
     use std::net::{TcpListener, TcpStream};
+    use std::os::fd::OwnedFd;
 
     use super::*;
     use crate::abi::bw_flow;

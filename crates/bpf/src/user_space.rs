@@ -14,7 +14,7 @@
 //! processor time of the previous one: 2% of a processor.
 
 use std::collections::{HashMap, HashSet};
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use bufwise_socket::diag::{Connection, Diag, State, States};
@@ -26,6 +26,7 @@ use crate::clock::{now, processor_time};
 use crate::error::{EngineError, cannot};
 use crate::means::Means;
 use crate::owners::Owners;
+use crate::reach::SocketCopy;
 use crate::record;
 use crate::swept::Swept;
 use crate::user::sizing::{self, Reach, Sizing};
@@ -219,9 +220,9 @@ struct Sockets {
 }
 
 impl Reach for &mut Sockets {
-    type Socket = OwnedFd;
+    type Socket = SocketCopy;
 
-    fn reach(&mut self, one: &Connection) -> Option<OwnedFd> {
+    fn reach(&mut self, one: &Connection) -> Option<SocketCopy> {
         self.owners.socket(one.inode.into(), one.cookie).or_else(|| {
             if self.searched.is_some_and(|at| at.elapsed() < SEARCH) {
                 return None;

@@ -11,9 +11,10 @@ mod shares;
 pub mod sizes;
 mod windows;
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
+use bufwise_bpf::reach::SocketCopy;
 use bufwise_bpf::{
     Engine, EngineError, FlowState, Order, Released, Request, Shares, UserEngine, now,
     sweeps_switch_callbacks_on,
@@ -289,7 +290,7 @@ impl Tuner {
     /// The engine cannot be read.
     pub fn grant(
         &mut self,
-        mut find: impl FnMut(u64, Option<u64>) -> Option<OwnedFd>,
+        mut find: impl FnMut(u64, Option<u64>) -> Option<SocketCopy>,
     ) -> Result<Vec<OptionError>> {
         match &mut self.engine {
             RunEngine::Kernel(engine) => {
@@ -342,7 +343,7 @@ pub(crate) fn tell(
 /// kernel's refusals.
 pub(crate) fn grant_all(
     engine: &mut Engine,
-    mut find: impl FnMut(&Engine, u64) -> Option<OwnedFd>,
+    mut find: impl FnMut(&Engine, u64) -> Option<SocketCopy>,
 ) -> Result<Vec<OptionError>, EngineError> {
     let requests = engine.requests()?;
     let granted = requests.iter().map(|request| {

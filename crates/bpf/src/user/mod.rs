@@ -18,7 +18,7 @@ mod sockets;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
 use std::num::NonZeroU32;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixDatagram;
 
 use bufwise_socket::diag::{CongestionControl, Connection, State};
@@ -34,7 +34,7 @@ use crate::config::{Config, ReceiveRule, SendRule};
 use crate::engine::{Order, Shares};
 use crate::flow::FlowState;
 use crate::means::Means;
-use crate::reach::{self, Place};
+use crate::reach::{self, Place, SocketCopy};
 use crate::record;
 use crate::release::{self, Released};
 use crate::rules;
@@ -257,10 +257,9 @@ impl UserEngine {
     fn take(&mut self, inode: u64, place: Place) {
         let Some(socket) = self.finder.fetch(place) else { return };
         self.take_one(&socket, inode, place);
-        reach::let_go(socket, place);
     }
 
-    fn take_one(&mut self, socket: &OwnedFd, inode: u64, place: Place) {
+    fn take_one(&mut self, socket: &SocketCopy, inode: u64, place: Place) {
         // The search has taken a while.
         let at = now().0;
         let is_tcp = SockRef::from(socket).protocol().is_ok_and(|found| found == Some(Protocol::TCP));
@@ -328,10 +327,8 @@ impl UserEngine {
 
     /// Samples one connection; `None`: the socket is not where it was.
     fn sample_one(&self, cookie: u64, watched: &mut Watched, at: u64) -> Option<()> {
-        let (place, socket) = (watched.place, reach::at(watched.place, cookie)?);
-        let sampled = self.sample_at(&socket, watched, at);
-        reach::let_go(socket, place);
-        let moved = sampled?;
+        let socket = reach::at(watched.place, cookie)?;
+        let moved = self.sample_at(&socket, watched, at)?;
         let rtt = if watched.flow.srtt == 0 { watched.flow.rcv_rtt } else { watched.flow.srtt };
         let shortest = rtt.min(NonZeroU32::new(watched.flow.min_rtt).map_or(u32::MAX, NonZeroU32::get));
         let trains = rules::is_fit_timing(&self.config, &watched.flow).then(|| shortest.into());
@@ -344,7 +341,7 @@ impl UserEngine {
     }
 
     /// Samples and sizes a connection whose socket is at hand; returns whether data has moved.
-    fn sample_at(&self, socket: &OwnedFd, watched: &mut Watched, at: u64) -> Option<bool> {
+    fn sample_at(&self, socket: &SocketCopy, watched: &mut Watched, at: u64) -> Option<bool> {
         watched.one.refresh(socket).ok()?;
         if at >= watched.congestion_at {
             watched.one.congestion = CongestionControl::named(&options::congestion_control(socket).ok()?);
@@ -356,7 +353,7 @@ impl UserEngine {
         Some(moved)
     }
 
-    fn sizing<'a>(&'a self, watched: &'a mut Watched, socket: &'a OwnedFd) -> Sizing<'a, BorrowedFd<'a>> {
+    fn sizing<'a>(&'a self, watched: &'a mut Watched, socket: &'a SocketCopy) -> Sizing<'a, BorrowedFd<'a>> {
         Sizing {
             config: &self.config,
             all: &self.control,

@@ -25,7 +25,6 @@ use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::io;
 use std::ops::RangeInclusive;
-use std::os::fd::OwnedFd;
 
 use bufwise_socket::child;
 use bufwise_units::Micros;
@@ -35,7 +34,7 @@ use nix::unistd::Pid;
 
 use crate::clock::{self, processor_time};
 use crate::error::is_scarce;
-use crate::reach::{self, Place};
+use crate::reach::{self, Place, SocketCopy};
 
 use super::process::{Process, is_run, last_started, processes, shows_this_process};
 
@@ -170,7 +169,7 @@ impl Finder {
     }
 
     /// Returns a descriptor of the socket at a place.
-    pub(super) fn fetch(&mut self, place: Place) -> Option<OwnedFd> {
+    pub(super) fn fetch(&mut self, place: Place) -> Option<SocketCopy> {
         let fetched = reach::whatever_is_at(place);
         if let Err(error) = &fetched {
             self.is_refused(place.pid(), error);

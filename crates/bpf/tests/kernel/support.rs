@@ -123,6 +123,7 @@ impl Connection {
                 end.set_read_timeout(Some(patience())).unwrap();
                 end.set_write_timeout(Some(patience())).unwrap();
             }
+            let client = client.as_fd().try_clone_to_owned().unwrap();
             Self { process, client: client.into(), server, cookie }
         })
     }

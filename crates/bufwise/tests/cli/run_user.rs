@@ -3,12 +3,12 @@
 use std::fs::{self, File};
 use std::io::Read;
 use std::net::{SocketAddr, TcpListener};
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 use std::thread;
 
 use bufwise_bpf::Owners;
+use bufwise_bpf::reach::SocketCopy;
 use bufwise_socket::options::{self, BufferLock};
 use bufwise_units::Bytes;
 use serde_json::Value;
@@ -36,7 +36,7 @@ fn report(net: &Net, arguments: &[&str]) -> Value {
 }
 
 /// Returns a descriptor of the socket with that local address, whichever process has it.
-fn end_at(net: &Net, local: SocketAddr) -> OwnedFd {
+fn end_at(net: &Net, local: SocketAddr) -> SocketCopy {
     let all = net.connections();
     let one = all.iter().find(|one| one.local == local).expect("it is connected");
     Owners::scan().socket(one.inode.into(), one.cookie).expect("a process has it")

@@ -17,7 +17,8 @@ const SEEDS: u64 = 12;
 const PATHS: [(u64, u64, &str); 4] =
     [(80, 35, "350000"), (30, 20, "4bdp"), (100, 50, "6MB"), (100, 40, "bdp/2")];
 
-/// Runs connections, each 3 s after the one before, on hosts that pause for some tenths of a millisecond.
+/// Runs connections, each 3 s after the one before, on hosts that pause for some tenths of a millisecond. Every sender has a bound of its
+/// send buffer, as every real one: two without one would overflow the deep queue by several times the kernel's.
 fn run(subjects: &[Subject], path: (u64, u64, &str), seed: u64) -> Vec<Outcome> {
     let (mbit, rtt_ms, queue) = path;
     let rtt = Nanos::from_millis(rtt_ms);
@@ -27,7 +28,7 @@ fn run(subjects: &[Subject], path: (u64, u64, &str), seed: u64) -> Vec<Outcome> 
         let world = World::new(path.build(seed).expect("a path"), rtt, *subject, Algorithm::Cubic, false);
         let [sender, receiver] = [0, 1]
             .map(|end| Pauses::drawn_in_micros(100 * seed + 2 * number + end, (100, 800), (1_000, 8_000)));
-        (world.pausing(sender, receiver).pacing_itself(), Nanos(APART.0 * number))
+        (world.pausing(sender, receiver).pacing_itself().with_kernels_buffer(), Nanos(APART.0 * number))
     });
     World::run_together(flows.collect(), SECONDS)
 }

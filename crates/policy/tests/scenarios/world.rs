@@ -180,11 +180,16 @@ impl World {
         Self { sender: self.sender.pacing_itself().with_hystart(), held_eighths, ..self }
     }
 
+    /// Gives a sender without a rule the kernel's send buffer, instead of one without a bound.
+    pub(crate) fn with_kernels_buffer(self) -> Self {
+        Self { send_side: self.send_side.or_else(|| KERNEL.sender()), ..self }
+    }
+
     /// Makes the sender's application wait, once its send buffer is full, until a third of it is free. A sender without a rule has the
     /// kernel's send buffer.
     pub(crate) fn waiting_for_a_third(self) -> Self {
-        let send_side = self.send_side.or_else(|| KERNEL.sender());
-        Self { sender: self.sender.waiting_for_a_third(), send_side, ..self }
+        let world = self.with_kernels_buffer();
+        Self { sender: world.sender.waiting_for_a_third(), ..world }
     }
 
     /// Runs until `seconds` after the data began.
