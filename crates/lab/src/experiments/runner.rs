@@ -126,7 +126,7 @@ impl Run<'_> {
                 | CommandError::Server { .. }
                 | CommandError::NotListening { .. }),
             )) => {
-                let problem = Some(error.to_string());
+                let problem = Some(in_short(error));
                 return Ok(RunResult { problem, attempts, ..RunResult::default() });
             }
             Err(source) => return Err(self.failed(source)),
@@ -221,6 +221,20 @@ fn small_limit(case: &Case) -> Option<String> {
     })
 }
 
+/// Returns what became of a run's commands, without the commands themselves, which a report shows elsewhere.
+fn in_short(error: CommandError) -> String {
+    let command = "of the experiment".to_owned();
+    match error {
+        CommandError::Server { how, words, .. } => CommandError::Server { command, how, words },
+        CommandError::NotListening { found, wanted, seconds, words, .. } => {
+            CommandError::NotListening { command, found, wanted, seconds, words }
+        }
+        CommandError::Timeout { seconds, words, .. } => CommandError::Timeout { command, seconds, words },
+        other => other,
+    }
+    .to_string()
+}
+
 /// Returns `what` with the clients' status and the last line that they wrote on standard error.
 fn with_last_words(what: &str, seen: &Observed, directory: &Path) -> String {
     let told = std::fs::read_to_string(directory.join(ERRORS)).unwrap_or_default();
@@ -294,6 +308,17 @@ mod tests {
         assert_eq!(initial_window(3, 2, false), v4);
         let v6 = "route change fd00:b:0:3::/64 dev bw3 proto kernel metric 256 initcwnd 2\n";
         assert_eq!(initial_window(3, 2, true), v6);
+    }
+
+    #[test]
+    fn a_runs_problem_has_no_command_in_it() {
+        let error = CommandError::Server {
+            command: "cd '/dev/shm/x' && { a long script ; }".to_owned(),
+            how: "was not found on this machine, and ended".to_owned(),
+            words: ": vsftpd: not found".to_owned(),
+        };
+        let problem = in_short(error);
+        assert!(!problem.contains("script") && problem.ends_with(": vsftpd: not found"), "{problem}");
     }
 
     #[test]
