@@ -69,6 +69,8 @@ pub struct Testbed {
     pub hosts: Vec<Hosts>,
     pump: Pump,
     tolerances: Vec<Nanos>,
+    /// The longest round trip of a path.
+    round_trip: Nanos,
 }
 
 impl Testbed {
@@ -108,6 +110,7 @@ impl Testbed {
         let own = paths.iter().map(|(spec, ..)| *spec);
         let all: Vec<&PathSpec> = own.chain(shared.iter().map(|link| &link.spec)).collect();
         let tolerances = all.iter().map(|spec| stall_tolerance(spec)).collect();
+        let round_trip = all.iter().map(|spec| spec.whole_rtt()).max().unwrap_or(Nanos(0));
         let link = |spec: &&PathSpec| -> Result<Link, TestbedError> {
             let (a_to_b, b_to_a) = spec.directions()?;
             Ok(Link { a_to_b, b_to_a })
@@ -124,7 +127,7 @@ impl Testbed {
             hosts.push(Hosts { a: Arc::clone(host_a), b: host_b, clock });
         }
         let pump = Pump::start(routes, links, clock)?;
-        Ok(Self { hosts, pump, tolerances })
+        Ok(Self { hosts, pump, tolerances, round_trip })
     }
 
     /// Whether the paths still carry packets.
@@ -139,12 +142,14 @@ impl Testbed {
     /// # Errors
     /// The error that ended the emulator, if it ended earlier.
     pub fn finish(self) -> Result<Vec<PathReport>, PumpError> {
-        let Self { hosts, pump, tolerances } = self;
+        let Self { hosts, pump, tolerances, round_trip } = self;
         let seconds = hosts.first().map_or(0.0, |hosts| hosts.clock.seconds());
         drop(hosts);
         let PumpReport { links, stalls, paused } = pump.stop()?;
+        let data_at = links.iter().filter_map(|link| link.data_at).min();
+        let (harmful, paused_meanwhile) = harmful(&stalls, paused, data_at, round_trip);
         let reports = links.into_iter().zip(tolerances).map(|(link, tolerance)| {
-            let invalid = why_invalid(&link, &stalls, paused, seconds, tolerance);
+            let invalid = why_invalid(&link, &harmful, paused_meanwhile, seconds, tolerance);
             PathReport { link, stalls: stalls.clone(), paused, invalid }
         });
         Ok(reports.collect())
@@ -211,6 +216,22 @@ fn stall_tolerance(spec: &PathSpec) -> Nanos {
     Nanos(drain.clamp(MIN_TOLERANCE.0, MAX_STALL.0))
 }
 
+/// Returns the stalls that the first connection may have felt, and the time of the others left out of `paused`. Its handshake takes
+/// less than two round trips; whatever stopped the emulator before, such as the load of programs into the kernel, met no packet of it.
+/// `data_at`: when the first data came; `None`: none came.
+fn harmful(
+    stalls: &[StallAt],
+    paused: Nanos,
+    data_at: Option<Nanos>,
+    round_trip: Nanos,
+) -> (Vec<StallAt>, Nanos) {
+    let from = data_at.map_or(0, |at| at.0.saturating_sub(2 * round_trip.0));
+    let (harmful, earlier): (Vec<StallAt>, Vec<StallAt>) =
+        stalls.iter().partition(|stall| stall.at.0 >= from);
+    let harmless: u64 = earlier.iter().map(|stall| stall.lasted.0).sum();
+    (harmful, Nanos(paused.0.saturating_sub(harmless)))
+}
+
 fn why_invalid(
     link: &LinkLog,
     stalls: &[StallAt],
@@ -267,6 +288,20 @@ mod tests {
 
     use super::*;
     use crate::pump::LinkSample;
+
+    #[test]
+    fn stalls_before_the_first_connection_do_no_harm() {
+        let millis = Nanos::from_millis;
+        let stall = |at, lasted| StallAt { at: millis(at), lasted: millis(lasted) };
+        let stalls = [stall(233, 10), stall(330, 2), stall(900, 3)];
+        let judged = |data_at| harmful(&stalls, millis(16), data_at, millis(40));
+        assert_eq!(judged(Some(millis(400))), (stalls[1..].to_vec(), millis(6)));
+        assert_eq!(judged(Some(millis(410))), (stalls[1..].to_vec(), millis(6)), "in the handshake");
+        assert_eq!(judged(Some(millis(411))), (stalls[2..].to_vec(), millis(4)));
+        for always in [None, Some(millis(50))] {
+            assert_eq!(judged(always), (stalls.to_vec(), millis(16)), "{always:?}");
+        }
+    }
 
     #[test]
     fn a_run_is_invalid_if_packets_are_lost_outside_the_links_model() {
