@@ -70,6 +70,7 @@ unsafe extern "C" {
     fn bufwise_room_doublings(room: *const bw_room, now: u64) -> u32;
     fn bufwise_room_news(flow: *const bw_flow) -> u32;
     fn bufwise_room_learn(room: *mut bw_room, flow: *mut bw_flow, news: u32, now: u64);
+    fn bufwise_cap(cap: u32, cut: u32) -> u32;
     fn bufwise_may_size_rcvbuf(flow: *const bw_flow) -> u32;
     fn bufwise_memory_of_window(offered: u64, ratio: u32) -> u64;
     fn bufwise_decide_rcvbuf(
@@ -221,6 +222,13 @@ pub(crate) fn learn_room<'a>(flow: &mut bw_flow, now: u64, remembered: impl FnOn
         // SAFETY: the structures are those of flow.h and peers.h and outlive the call; C keeps no pointer.
         unsafe { bufwise_room_learn(remembered(), flow, news, now) }
     }
+}
+
+/// Returns the largest size that can be set (payload): the cap at the start, or the size to which the kernel has cut a larger one since
+/// (`cut`, memory; 0: none was cut).
+pub(crate) fn cap(cap: u32, cut: u32) -> u32 {
+    // SAFETY: numbers only.
+    unsafe { bufwise_cap(cap, cut) }
 }
 
 /// Returns whether bufwise may size the receive buffer.

@@ -39,7 +39,7 @@ pub(crate) struct RestoreArgs {
     json: Option<PathBuf>,
 }
 
-/// What was put back, and what was not.
+/// The outcome of a call: the changes that were put back, and those that were not.
 #[derive(Debug, Default, Serialize)]
 struct Report {
     /// Connections that a daemon gave back; `None`: no daemon was asked, or none listens.

@@ -94,6 +94,11 @@ void bufwise_room_learn(struct bw_room *room, struct bw_flow *flow, __u32 news, 
 	bw_room_learn(room, &flow->fit_window, news, now);
 }
 
+__u32 bufwise_cap(__u32 cap, __u32 cut)
+{
+	return bw_cap(cap, cut);
+}
+
 __u32 bufwise_may_size_rcvbuf(const struct bw_flow *flow)
 {
 	return bw_may_size_rcvbuf(flow);

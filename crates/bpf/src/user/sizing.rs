@@ -98,7 +98,7 @@ impl<R: Reach> Sizing<'_, R> {
         let paced = binds && self.config.send_rule != SendRule::Fixed as u32 && self.config.published == 0;
         let share = if paced { decision.share } else { NONE };
         let rate = rules::decide_pace(self.flow, share);
-        let cap = cap(self.config.send_cap, self.flow.cut_sndbuf);
+        let cap = rules::cap(self.config.send_cap, self.flow.cut_sndbuf);
         let sets = binds && self.sets_buffers && self.means.reaches(self.flow.decided_send, cap);
         let is_sized = if sets { step.value == 0 } else { self.flow.set_sndbuf == 0 };
         if self.config.observe_only != 0 || (is_sized && self.is_held_to(rate)) {
@@ -225,7 +225,7 @@ impl<R: Reach> Sizing<'_, R> {
     /// Sizes the receive buffer. Without privilege the window clamp alone bounds the window: the buffer is only
     /// enlarged, within the host's maximum, and a larger one is left to autotuning.
     fn size_receive(&mut self, socket: &R::Socket, memory: u64) -> Result<(), OptionError> {
-        let cap = cap(self.config.receive_cap, self.flow.cut_rcvbuf);
+        let cap = rules::cap(self.config.receive_cap, self.flow.cut_rcvbuf);
         let within = self.means.reaches(memory / 2, cap);
         if self.means == Means::Force || (within && self.sets_buffers && memory > self.flow.rcvbuf.into()) {
             if self.flow.set_rcvbuf == 0 && self.is_taken(socket, RECEIVE)? {
@@ -291,12 +291,6 @@ impl<R: Reach> Sizing<'_, R> {
         }
         Ok(before == 0)
     }
-}
-
-/// Returns the largest size that can be set (payload): the host's maximum at the start, or the size to which the kernel has cut a
-/// larger one since (memory; 0: none was cut).
-fn cap(maximum: u32, cut: u32) -> u32 {
-    if cut == 0 { maximum } else { maximum.min(cut / 2) }
 }
 
 /// Access to a socket that is already open.

@@ -143,7 +143,7 @@ impl Wanted {
             Self::Response => [Quantity::ResponseMedianS, Quantity::ResponseP99S]
                 .map(|quantity| (quantity, Bound::AtMostTimes(1.0 / AS_GOOD, KERNEL, CLOCK)))
                 .to_vec(),
-            // That of each tuned end.
+            // Each tuned end has a bound of its own memory.
             Self::Memory => {
                 let bound = Bound::WithinOwnProducts(2.0, SLACK);
                 let sent = method.server.map(|_| (Quantity::HeldPeakBytes, bound));

@@ -222,17 +222,14 @@ fn small_limit(case: &Case) -> Option<String> {
 }
 
 /// Returns what became of a run's commands, without the commands themselves, which a report shows elsewhere.
-fn in_short(error: CommandError) -> String {
-    let command = "of the experiment".to_owned();
-    match error {
-        CommandError::Server { how, words, .. } => CommandError::Server { command, how, words },
-        CommandError::NotListening { found, wanted, seconds, words, .. } => {
-            CommandError::NotListening { command, found, wanted, seconds, words }
-        }
-        CommandError::Timeout { seconds, words, .. } => CommandError::Timeout { command, seconds, words },
-        other => other,
+fn in_short(mut error: CommandError) -> String {
+    if let CommandError::Server { command, .. }
+    | CommandError::NotListening { command, .. }
+    | CommandError::Timeout { command, .. } = &mut error
+    {
+        "of the experiment".clone_into(command);
     }
-    .to_string()
+    error.to_string()
 }
 
 /// Returns `what` with the clients' status and the last line that they wrote on standard error.
