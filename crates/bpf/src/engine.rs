@@ -393,9 +393,7 @@ impl Engine {
         let entries = self.entries().inspect_err(|_| self.stays = true)?;
         let released = release::release_all(&entries);
         self.detach();
-        for flow in entries.flows() {
-            self.forget(flow.cookie);
-        }
+        self.forget_all(&entries);
         Ok(released)
     }
 

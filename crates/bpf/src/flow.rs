@@ -10,9 +10,9 @@ use crate::fit::FitState;
 
 /// `tcpi_min_rtt` before the first measurement.
 const NO_RTT: u32 = u32::MAX;
-/// Bits of `owned`: as in the kernel's `sk_userlocks`, and the window clamp.
-const SEND: u32 = 1;
-const RECEIVE: u32 = 2;
+/// Bits of `owned` and `given_back`: as in the kernel's `sk_userlocks`; and in `owned` the window clamp.
+pub(crate) const SEND: u32 = 1;
+pub(crate) const RECEIVE: u32 = 2;
 pub(crate) const CLAMP: u32 = 4;
 /// The kernel's numbers of states.
 const ESTABLISHED: u32 = 1;

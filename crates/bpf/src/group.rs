@@ -18,7 +18,7 @@ use crate::mount;
 
 /// Deepest nesting that is searched (`BW_CGROUP_DEPTH`); systemd and containers nest some ten deep. A walk holds two
 /// descriptors for each level, and users may nest their own cgroups without a bound.
-const DEPTH: usize = 64;
+pub(crate) const DEPTH: usize = 64;
 
 /// An existing cgroup.
 #[derive(Debug)]
@@ -206,7 +206,7 @@ fn present<T>(read: io::Result<T>) -> io::Result<Option<T>> {
 }
 
 /// Returns the path of an open directory.
-fn itself(directory: &impl AsRawFd) -> PathBuf {
+pub(crate) fn itself(directory: &impl AsRawFd) -> PathBuf {
     Path::new("/proc/self/fd").join(directory.as_raw_fd().to_string())
 }
 

@@ -223,6 +223,10 @@ impl Reach for &mut Sockets {
     type Socket = SocketCopy;
 
     fn reach(&mut self, one: &Connection) -> Option<SocketCopy> {
+        // The application has closed the socket while data or a FIN are outstanding: a search would find no process.
+        if one.inode == 0 {
+            return None;
+        }
         self.owners.socket(one.inode.into(), one.cookie).or_else(|| {
             if self.searched.is_some_and(|at| at.elapsed() < SEARCH) {
                 return None;
@@ -309,6 +313,15 @@ mod tests {
         // A rest for the time that the thread waited would be ten seconds.
         let rest = user_space.due.saturating_duration_since(Instant::now());
         assert!(rest < Duration::from_secs(5), "{rest:?}");
+    }
+
+    #[test]
+    fn a_connection_that_its_application_has_closed_causes_no_search() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut sockets, closed) = (Sockets::default(), Connection::of(&client, 0).unwrap());
+        assert!((&mut sockets).reach(&closed).is_none());
+        assert!(sockets.searched.is_none());
     }
 
     #[test]

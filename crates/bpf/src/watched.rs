@@ -4,17 +4,15 @@
 use std::collections::HashSet;
 use std::fs::{self, DirEntry, File};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::DirEntryExt;
 use std::path::Path;
 
 use nix::sys::stat::fstat;
 
 use crate::cgroup::PREFIX;
+use crate::group::{DEPTH, itself};
 use crate::leftover::is_tuned;
-
-/// Deepest nesting that is searched (`BW_CGROUP_DEPTH`); systemd and containers nest some ten deep.
-const DEPTH: usize = 64;
 
 /// Returns the numbers (inodes) of the cgroups at and below `roots`, except `others`, groups of a `bufwise run`, and
 /// all below these.
@@ -22,8 +20,7 @@ pub(crate) fn below(roots: &[BorrowedFd<'_>], others: &[u64]) -> HashSet<u64> {
     let mut found = HashSet::new();
     for root in roots {
         found.extend(fstat(root).map(|directory| directory.st_ino));
-        let path = format!("/proc/self/fd/{}", root.as_raw_fd());
-        walk(Path::new(&path), others, DEPTH, &mut found);
+        walk(&itself(root), others, DEPTH, &mut found);
     }
     found
 }

@@ -43,9 +43,9 @@ pub(crate) struct DaemonArgs {
     ///
     /// abt,sobas keeps many connections within the memory, and lets each use the rate of its path. fit fills no queue on the
     /// path, and avoids the drops of slow start. At a sender it acts only on CUBIC and Reno; at either end it acts only on paths
-    /// with a round trip of 2 ms or more. sabt suits servers of documents of all sizes. eq gives equal shares of the memory.
-    /// fixed:SIZE, abt:published and sabt:published are for comparisons: the latter are the rules as their papers have them, as
-    /// far as the kernel allows.
+    /// with a round trip of 2 ms or more. Elsewhere it sizes buffers as abt and drs do. sabt suits servers of documents of all
+    /// sizes. eq gives equal shares of the memory. fixed:SIZE, abt:published and sabt:published are for comparisons: the latter
+    /// are the rules as their papers have them, as far as the kernel allows.
     #[arg(long, value_name = "P[,P]")]
     policy: Option<Choice>,
     /// Memory that all send queues together may hold, as 64MiB (at least 64KiB); default half of the second number of tcp_mem

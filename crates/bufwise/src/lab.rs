@@ -190,8 +190,11 @@ fn read_trace(path: &PathBuf) -> Result<Trace, Failure> {
     use std::io::Read;
     let mut text = String::new();
     std::fs::File::open(path)
-        .and_then(|file| file.take(MAX_TRACE_FILE).read_to_string(&mut text))
+        .and_then(|file| file.take(MAX_TRACE_FILE + 1).read_to_string(&mut text))
         .with_context(|| format!("cannot read trace {}", path.display()))?;
+    if text.len() as u64 > MAX_TRACE_FILE {
+        return Err(Failure::usage(format!("trace {}: larger than 16 MiB", path.display())));
+    }
     text.parse().map_err(|error| Failure::usage(format!("trace {}: {error}", path.display())))
 }
 

@@ -57,10 +57,10 @@ pub(crate) struct RunArgs {
     /// sender, kernel,fit only at the receiver. auto is fit for both sides. kernel changes nothing and only reports.
     ///
     /// fit lets a connection use the whole rate of its path, but fills no queue on it, and avoids the drops of slow start. At a
-    /// sender it acts only on CUBIC and Reno; at either end it acts only on paths with a round trip of 2 ms or more. abt,sobas,
-    /// the daemon's default, keeps many connections within the memory and changes little else. sabt suits servers of documents of
-    /// all sizes. eq gives equal shares of the memory. fixed:SIZE, abt:published and sabt:published are for comparisons: the
-    /// latter are the rules as their papers have them, as far as the kernel allows.
+    /// sender it acts only on CUBIC and Reno; at either end it acts only on paths with a round trip of 2 ms or more. Elsewhere it
+    /// sizes buffers as abt and drs do. abt,sobas, the daemon's default, keeps many connections within the memory and changes
+    /// little else. sabt suits servers of documents of all sizes. eq gives equal shares of the memory. fixed:SIZE, abt:published
+    /// and sabt:published are for comparisons: the latter are the rules as their papers have them, as far as the kernel allows.
     #[arg(long, value_name = "P[,P]", default_value = "auto", value_parser = Choice::parse_for_run)]
     policy: Choice,
     /// Memory that all send queues together may hold, as 64MiB (at least 64KiB), and all receive queues as much again; default

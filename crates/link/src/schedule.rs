@@ -89,7 +89,7 @@ impl Schedule {
         Self { spans, cycle: period.map(|period| Cycle { period, work }), origin: (0, 0) }
     }
 
-    /// Begins the trace anew at `time`, by which `work` is done. What lies before is no longer looked up.
+    /// Begins the trace anew at `time`, by which `work` is done. Earlier moments are no longer looked up.
     pub(crate) fn begin(&mut self, time: u64, work: u128) {
         self.origin = (time, work);
     }

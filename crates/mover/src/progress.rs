@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_outlives_the_words_that_nobody_read() {
+    fn a_request_outlives_words_that_are_not_read() {
         let word = |bytes, request: Option<u64>| Progress {
             bytes,
             buffer_request: request.map(Bytes),

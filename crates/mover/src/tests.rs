@@ -241,7 +241,7 @@ fn sobas_as_published_begins_at_its_first_limit_and_never_asks_for_a_rate() {
 }
 
 #[test]
-fn sobas_without_anybody_who_echoes_still_moves_the_file() {
+fn sobas_without_echoes_still_moves_the_file() {
     let nobody = UdpSocket::bind(any_port()).unwrap();
     let config = ProberConfig { timeout: Duration::from_millis(50), ..ProberConfig::default() };
     let socket = UdpSocket::bind(any_port()).unwrap();
@@ -433,7 +433,7 @@ fn progress_ends_with_the_whole() {
 }
 
 #[test]
-fn nobody_listening_is_a_clear_error() {
+fn a_port_without_a_listener_is_a_clear_error() {
     // Bound and not listening: no other test gets the port.
     let silent = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     silent.bind(&any_port().into()).unwrap();

@@ -56,7 +56,7 @@ fn proportional_by_rounds(demands: &[u64], budget: u64) -> Vec<f64> {
 }
 
 #[test]
-fn the_example_of_002_gives_20_140_140_and_20_116_164() {
+fn matsuos_example_gives_20_140_140_and_20_116_164() {
     let demands = bytes(&[20, 200, 800]);
     assert_eq!(parts(max_min(&demands, Bytes(300)), &demands), [20, 140, 140]);
     let (share, _) = settled(&mut AbtRounds::new(Bytes(300)), &demands);
@@ -166,7 +166,7 @@ fn budget() -> impl Strategy<Value = u64> {
 
 proptest! {
     #[test]
-    fn nobody_gets_more_than_it_demands_nor_all_more_than_the_budget(sizes in demands(), budget in budget()) {
+    fn parts_stay_within_demands_and_budget(sizes in demands(), budget in budget()) {
         let demands = bytes(&sizes);
         for share in [max_min(&demands, Bytes(budget)), proportional(&demands, Bytes(budget))] {
             let given = parts(share, &demands);
@@ -181,7 +181,7 @@ proptest! {
     }
 
     #[test]
-    fn who_stays_below_the_fair_share_gets_all(sizes in demands(), budget in budget()) {
+    fn a_demand_below_the_fair_share_is_met(sizes in demands(), budget in budget()) {
         let demands = bytes(&sizes);
         let base = budget / (sizes.len() as u64).max(1);
         for share in [max_min(&demands, Bytes(budget)), proportional(&demands, Bytes(budget))] {
@@ -236,7 +236,7 @@ proptest! {
     }
 
     #[test]
-    fn proportional_is_the_end_of_002_s_rounds(
+    fn proportional_is_the_end_of_matsuos_rounds(
         sizes in proptest::collection::vec(1_u64..10_000_000, 1..40), budget in 1_u64..100_000_000,
     ) {
         let demands = bytes(&sizes);

@@ -18,6 +18,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use libbpf_rs::{MapCore, MapFlags};
 
 use super::Engine;
+use crate::entries::Entries;
 use crate::error::{EngineError, failed, is_full};
 use crate::flow::{FlowState, KNOWN};
 use crate::leftover::tuned_groups;
@@ -146,14 +147,20 @@ impl Engine {
         // Read again, now that the programs rest.
         let theirs = self.entries()?.only(&is_theirs);
         let released = release::release_all(&theirs);
-        for flow in theirs.flows() {
+        self.forget_all(&theirs);
+        self.say(before)?;
+        Ok(released)
+    }
+
+    /// Forgets connections whose buffers were given back; a later sweep may adopt them anew. User space must not keep records of
+    /// its own: it would take the changed sizes for the applications' settings.
+    pub(super) fn forget_all(&mut self, entries: &Entries) {
+        for flow in entries.flows() {
             self.forget(flow.cookie);
             if let Some(sweeper) = &mut self.sweeper {
                 sweeper.leave(flow.cookie);
             }
         }
-        self.say(before)?;
-        Ok(released)
     }
 }
 

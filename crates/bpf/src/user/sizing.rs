@@ -14,15 +14,12 @@ use bufwise_units::{Bytes, Rate};
 
 use crate::abi::{bw_config, bw_control, bw_flow, bw_order};
 use crate::config::{ReceiveRule, SendRule};
-use crate::flow::{CLAMP, word};
+use crate::flow::{CLAMP, RECEIVE, SEND, word};
 use crate::means::Means;
 use crate::record;
 use crate::release::largest_window;
 use crate::rules::{self, NONE, SendDecision};
 
-/// Bits of `owned` and of `given_back`.
-const SEND: u32 = 1;
-const RECEIVE: u32 = 2;
 /// The largest window clamp, and the smallest (`BW_LEAST_CLAMP`), bytes.
 const LARGEST_CLAMP: u64 = 1 << 30;
 const LEAST_CLAMP: u64 = 2_048;

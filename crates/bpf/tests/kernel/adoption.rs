@@ -319,6 +319,29 @@ fn root_user_space_sizes_on_what_that_of_another_engine_had() {
     assert!(!options::buffer_lock(&connection.client).unwrap().send);
 }
 
+/// A daemon attaches its engine again if it has given everything back for a reload that fails afterwards.
+#[test]
+fn root_user_space_adopts_a_connection_anew_that_was_given_back() {
+    if !root() {
+        return;
+    }
+    let (cgroup, netns) = (Cgroup::create().unwrap(), Netns::new());
+    let connection = Connection::open(&cgroup, &netns, "127.0.0.1");
+    let mut engine = engine_by(Engine::avoid_iterator, &fixed(100_000), &cgroup);
+    for _ in 0..2 {
+        engine.heartbeat(Shares::default()).unwrap();
+        assert_eq!(engine.sweep(netns.as_fd()).unwrap().adopted, 1);
+        let flow = wait_for("its size", || {
+            connection.send(10_000);
+            engine.poll().unwrap();
+            connection.flow(&engine).filter(|flow| flow.set_send_buffer == Some(Bytes(200_000)))
+        });
+        assert_eq!(flow.owned, Owned::default());
+        assert_eq!(engine.release_all().unwrap().released, 1);
+        engine.attach(cgroup.as_fd()).unwrap();
+    }
+}
+
 #[test]
 fn root_buffers_of_a_socket_that_is_connected_again_are_still_bufwises() {
     if !root() {

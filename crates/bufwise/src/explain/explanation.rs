@@ -215,6 +215,7 @@ mod tests {
     use super::*;
     use crate::ls::tests::connection_view;
     use bufwise_host::judge::Cause;
+    use bufwise_host::view::Tuned;
 
     #[test]
     fn without_root_a_send_buffer_that_is_left_to_the_kernel_meets_the_hosts_maxima() {
@@ -248,6 +249,25 @@ mod tests {
         assert_eq!(seen.view.application_set_send_buffer, Some(true));
         assert!(seen.sentences.concat().contains("(set by the program itself)"), "{:?}", seen.sentences);
         assert!(seen.advice.contains("The program's own SO_SNDBUF"), "{}", seen.advice);
+    }
+
+    #[test]
+    fn the_programs_own_bound_of_its_rate_is_named_beside_a_daemon_too() {
+        let view = ConnectionView { pacing_limit_bps: Some(10_000_000), ..connection_view() };
+        let explained = |tuned: Option<Tuned>| {
+            let view = view.clone();
+            let (locked, by_run, queue_s, moving) = (None, None, None, None);
+            let watched = Watched { view, locked, by_run, queue_s, moving, retransmitted_now: 0 };
+            let known = ConnectionView { tuned, ..connection_view() };
+            Explanation::new(watched, Some(&known), None, false).sentences.concat()
+        };
+        let own = "Its rate is held to at most 10.0 Mbit/s (SO_MAX_PACING_RATE).";
+        for tuned in [None, Some(Tuned::default())] {
+            assert!(explained(tuned).contains(own), "{}", explained(tuned));
+        }
+        let share = Tuned { rate_bound_bps: Some(9_000_000), ..Tuned::default() };
+        let told = explained(Some(share));
+        assert!(told.contains("9.0 Mbit/s (its share of the memory)") && !told.contains(own), "{told}");
     }
 
     #[test]

@@ -72,23 +72,21 @@ fn rate_sentence(view: &ConnectionView) -> Option<String> {
 /// States the bound of a sender's rate, or why fit leaves the rate to the kernel.
 fn bound_sentence(one: &Explanation) -> Option<String> {
     let view = Some(&one.view).filter(|view| view.direction == Direction::Send)?;
-    let Some(tuned) = view.tuned else {
-        let bound = rate(view.pacing_limit_bps?);
-        let by = if is_sized(one.by_run, Direction::Send) { ", set by `bufwise run`" } else { "" };
-        return Some(format!("Its rate is held to at most {bound} (SO_MAX_PACING_RATE{by})."));
-    };
-    match tuned.rate_bound_bps {
-        Some(bound) => {
-            let unsent =
-                tuned.unsent_bytes.map(|unsent| format!(", and {} may be written ahead of it", size(unsent)));
-            let (bound, unsent) = (rate(bound), unsent.unwrap_or_default());
-            Some(format!("Its rate is held to at most {bound} ({}){unsent}.", tuned.bound_by()))
-        }
-        None => {
-            let why = tuned.fit?.why(&view.congestion_control)?;
-            Some(format!("Fit leaves its rate to the kernel: {why}."))
-        }
+    let tuned = view.tuned.unwrap_or_default();
+    if let Some(bound) = tuned.rate_bound_bps {
+        let unsent =
+            tuned.unsent_bytes.map(|unsent| format!(", and {} may be written ahead of it", size(unsent)));
+        let (bound, unsent) = (rate(bound), unsent.unwrap_or_default());
+        return Some(format!("Its rate is held to at most {bound} ({}){unsent}.", tuned.bound_by()));
     }
+    // Fit may have set a bound since the daemon's list, so beside fit no bound counts as a program's.
+    if let Some(fit) = tuned.fit {
+        let why = fit.why(&view.congestion_control)?;
+        return Some(format!("Fit leaves its rate to the kernel: {why}."));
+    }
+    let bound = rate(view.pacing_limit_bps?);
+    let by = if is_sized(one.by_run, Direction::Send) { ", set by `bufwise run`" } else { "" };
+    Some(format!("Its rate is held to at most {bound} (SO_MAX_PACING_RATE{by})."))
 }
 
 fn send_buffer_sentence(one: &Explanation) -> Option<String> {

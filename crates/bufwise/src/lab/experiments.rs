@@ -60,9 +60,10 @@ impl Listed {
 impl ListArgs {
     pub(crate) fn run(self) -> Outcome {
         let list: Vec<Listed> = catalogue().iter().map(Listed::of).collect();
+        let width = list.iter().map(|one| one.id.len()).max().unwrap_or_default();
         let line = |one: &Listed| {
             let (whole, quick) = (duration(one.seconds), duration(one.quick_seconds));
-            format!("{:<14} {whole:>6}, quick {quick:>5}  {:<30} {}\n", one.id, one.source, one.question)
+            format!("{:<width$} {whole:>7}, quick {quick:>7}  {:<30} {}\n", one.id, one.source, one.question)
         };
         output::both(self.json.as_deref(), &list, || list.iter().map(line).collect())?;
         Ok(0)

@@ -152,9 +152,11 @@ impl Found {
     fn read_one(directory: &Path, known: &[Experiment]) -> Result<Self> {
         let entries =
             fs::read_dir(directory).with_context(|| format!("cannot read {}", directory.display()))?;
-        let files = entries.flatten().map(|entry| entry.path());
-        let mut files: Vec<PathBuf> =
-            files.filter(|path| path.extension().is_some_and(|extension| extension == "json")).collect();
+        // Directories and FIFOs are no results, whatever their names; opening a FIFO would block.
+        let is_other = |path: &Path| fs::metadata(path).is_ok_and(|found| !found.is_file());
+        let is_read =
+            |path: &PathBuf| path.extension().is_some_and(|extension| extension == "json") && !is_other(path);
+        let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).filter(is_read).collect();
         files.sort();
         let mut found = Self::default();
         files.iter().try_for_each(|path| found.add(path))?;

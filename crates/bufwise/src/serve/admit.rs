@@ -3,6 +3,7 @@
 //! Properties: an error in one of the files changes nothing; a self-made certificate stays the same, because clients
 //! may have stored its fingerprint; passwords are asked for only at the start.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use bufwise_ftp::server::{Admission, Rights, TlsConfig};
@@ -10,7 +11,7 @@ use bufwise_mover::tls::ServerTls;
 use clap::Args;
 
 use super::people::People;
-use crate::exit::Failure;
+use crate::exit::{FAILED, Failure};
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Encryption")]
@@ -71,17 +72,32 @@ pub(super) struct Sources {
 
 impl Sources {
     /// Reads everything, and asks for the passwords that are in no file.
-    pub(super) fn read(mut people: People, tls: TlsArgs) -> Result<(Self, Admission), Failure> {
-        let users = people.users()?;
-        let config = tls.config(None)?;
-        let made = config.as_ref().filter(|_| tls.tls_self_signed).map(|config| config.server.clone());
-        Ok((Self { people, tls, made }, Admission { users, tls: config }))
+    pub(super) fn read(people: People, tls: TlsArgs) -> Result<(Self, Admission), Failure> {
+        let mut sources = Self { people, tls, made: None };
+        sources.check_files()?;
+        let users = sources.people.users()?;
+        let tls = sources.tls.config(None)?;
+        let is_made = sources.tls.tls_self_signed;
+        sources.made = tls.as_ref().filter(|_| is_made).map(|config| config.server.clone());
+        Ok((sources, Admission { users, tls }))
     }
 
     /// Returns the files that [`Sources::again`] reads.
     pub(super) fn files(&self) -> Vec<PathBuf> {
         let tls = [&self.tls.tls_cert, &self.tls.tls_key].into_iter().flatten();
         self.people.file().map(Path::to_owned).into_iter().chain(tls.cloned()).collect()
+    }
+
+    /// Fails if one of the files is no regular file, nor a link to one: opening a FIFO would block until it has a writer.
+    fn check_files(&self) -> Result<(), Failure> {
+        let is_other = |file: &PathBuf| fs::metadata(file).is_ok_and(|found| !found.is_file());
+        match self.files().into_iter().find(is_other) {
+            Some(file) => {
+                let message = format!("cannot read {}: it is not a regular file", file.display());
+                Err(Failure::new(FAILED, message))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Whether any user may write, now or after [`Sources::again`].
@@ -91,6 +107,7 @@ impl Sources {
 
     /// Reads the files again.
     pub(super) fn again(&self) -> Result<Admission, Failure> {
+        self.check_files()?;
         Ok(Admission { users: self.people.users_again()?, tls: self.tls.config(self.made.as_ref())? })
     }
 }

@@ -3,14 +3,17 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::process::Command;
 
 use bufwise_lab::experiments::catalogue;
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::browser::Browser;
 use crate::lab_run::RESULT;
-use crate::run::{only_error, run};
+use crate::run::{PROGRAM, only_error, run};
 
 /// Report of `bufwise lab path --json` on iperf3 for six seconds over 20 Mbit/s and 40 ms, with one sample in twelve.
 const PATH: &str = include_str!("recorded/path.json");
@@ -117,6 +120,18 @@ fn what_cannot_be_read_or_written_is_named_and_nothing_is_left() {
     let output = run(&["lab", "report", path]);
     assert!(only_error(&output, 1).contains("report.html") && output.stdout.is_empty());
     assert_eq!(names(&directory), ["iperf3.json", "made-up.json", "report.html", "samples"]);
+}
+
+#[test]
+fn a_directory_and_a_fifo_with_names_of_results_are_skipped() {
+    let directory = results();
+    fs::create_dir(directory.path().join("before.json")).unwrap();
+    mkfifo(&directory.path().join("pipe.json"), Mode::S_IRWXU).unwrap();
+    let mut report = Command::new("timeout");
+    let output = report.args(["20", PROGRAM, "lab", "report"]).arg(directory.path()).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let markdown = String::from_utf8(output.stdout).unwrap();
+    assert!(markdown.contains("| iperf3 | 18.7 | 6.4 | 23 | valid |"), "{markdown}");
 }
 
 /// Returns a part of `fit-harm` with one case, as an earlier version wrote it: three runs of each method with these rates in Mbit/s; of the

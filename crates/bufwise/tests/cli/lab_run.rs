@@ -315,9 +315,11 @@ fn the_list_names_every_experiment_with_its_time() {
     let list: Value = serde_json::from_slice(&run(&["lab", "list", "--json", "-"]).stdout).unwrap();
     let list = list.as_array().unwrap();
     assert!(list.len() >= 12 && shown.lines().count() == list.len(), "{shown}");
+    let column = |line: &str, listed: &Value| line.find(listed["question"].as_str().unwrap());
+    let first = column(shown.lines().next().unwrap(), &list[0]);
     for (line, listed) in shown.lines().zip(list) {
         assert!(line.starts_with(listed["id"].as_str().unwrap()), "{line}");
-        assert!(line.contains(listed["question"].as_str().unwrap()), "{line}");
+        assert!(first.is_some() && column(line, listed) == first, "{line}");
         let (whole, quick) = (listed["seconds"].as_u64().unwrap(), listed["quick_seconds"].as_u64().unwrap());
         assert!(quick > 0 && quick < whole, "{listed}");
         let reported = listed["reported"].as_array().unwrap();

@@ -3,7 +3,8 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
@@ -11,7 +12,8 @@ use std::time::Duration;
 
 use bufwise_ftp::server::users::hash_password;
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::stat::Mode;
+use nix::unistd::{Pid, mkfifo};
 use serde_json::Value;
 use socket2::{Domain, Socket, Type};
 
@@ -381,6 +383,37 @@ fn sighup_shows_the_new_certificate_and_keeps_the_old_one_if_it_is_broken() {
     running.reload();
     running.says("not reloaded");
     assert_eq!(get().status.code(), Some(0));
+    running.stop(Signal::SIGTERM);
+}
+
+#[test]
+fn what_is_no_regular_file_is_not_read_and_links_are_followed() {
+    let (_directory, path) = directory();
+    let files = tempfile::tempdir().unwrap();
+    let [fifo, users, link] = ["fifo", "users", "link"].map(|name| files.path().join(name));
+    mkfifo(&fifo, Mode::S_IRWXU).unwrap();
+    fs::write(&users, line_of("jo")).unwrap();
+    fs::set_permissions(&users, fs::Permissions::from_mode(0o600)).unwrap();
+    let pipe = fifo.to_str().unwrap();
+    for options in [&["--users", pipe][..], &["--tls-cert", pipe, "--tls-key", pipe]] {
+        let mut serve = Command::new("timeout");
+        serve.args(["20", PROGRAM, "serve", &path, "--listen", "127.0.0.1:0"]).args(options);
+        let error = only_error(&serve.output().unwrap(), 1);
+        assert!(error.contains(pipe) && error.contains("not a regular file"), "{error}");
+    }
+    symlink(&users, &link).unwrap();
+    let running = Running::start(&[&path, "--users", link.to_str().unwrap()], &[]);
+    let lead_to = |target: &Path| {
+        fs::remove_file(&link).unwrap();
+        symlink(target, &link).unwrap();
+        running.reload();
+    };
+    lead_to(&fifo);
+    let line = running.says("not reloaded");
+    assert!(line.contains("stay as they were") && line.contains("not a regular file"), "{line}");
+    running.client().login("jo", "secret", "230");
+    lead_to(&users);
+    running.says("reloaded: jo may read");
     running.stop(Signal::SIGTERM);
 }
 

@@ -42,6 +42,9 @@ fn a_wrong_trace_is_named_with_its_line() {
     path_error(&["--rate", "10mbit", "--trace", path], "line 2");
     std::fs::write(trace.path(), "0 10mbit\n").unwrap();
     path_error(&["--rate", "10mbit", "--trace", path, "--json", path], "--json would replace");
+    // A part of a trace would be another trace.
+    trace.as_file().set_len((16 << 20) + 1).unwrap();
+    path_error(&["--rate", "10mbit", "--trace", path], "larger than 16 MiB");
     let missing = run(&["lab", "path", "--rate", "10mbit", "--trace", "/no/such/file", "--client", "true"]);
     assert!(only_error(&missing, 1).contains("/no/such/file"));
 }

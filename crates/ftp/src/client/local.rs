@@ -35,6 +35,8 @@ const SUFFIX: &str = ".bufwise-part";
 const NAME_MAX: usize = 255;
 /// Most links in a row that are followed: the kernel's own limit.
 const MAX_LINKS: usize = 40;
+/// Attempts to lock a temporary file, which another process may finish between open and lock.
+const LOCK_ATTEMPTS: u32 = 8;
 /// Root, whose links are followed for every user.
 const ROOT: u32 = 0;
 
@@ -243,8 +245,26 @@ impl Target {
     pub fn begin(&self, resume: bool) -> Result<Partial, LocalError> {
         let temporary = temporary_name(&self.name);
         let path = self.shown(&temporary);
-        let file = loop {
-            let file = self.open(&temporary).map_err(|source| failed("opening", &path, source))?;
+        let file = self.locked(&temporary, || self.open(&temporary))?;
+        if !resume {
+            file.set_len(0).map_err(|source| failed("emptying", &path, source))?;
+        }
+        if let Some(mode) = self.mode() {
+            // Until the end its owner may read and write it, or it could not be resumed.
+            permit(&file, mode | 0o600);
+        }
+        Ok(Partial { target: self.clone(), temporary, file })
+    }
+
+    /// Returns the file that `open` opens under the temporary name, locked.
+    fn locked(&self, temporary: &OsStr, open: impl Fn() -> io::Result<File>) -> Result<File, LocalError> {
+        let path = self.shown(temporary);
+        for _ in 0..LOCK_ATTEMPTS {
+            // Without openat2 (old kernels, some containers) cap-std follows a link in spite of O_NOFOLLOW.
+            if self.folder.dir.symlink_metadata(temporary).is_ok_and(|metadata| metadata.is_symlink()) {
+                return Err(LocalError::NotAFile { path });
+            }
+            let file = open().map_err(|source| failed("opening", &path, source))?;
             if !file.metadata().is_ok_and(|metadata| metadata.is_file()) {
                 return Err(LocalError::NotAFile { path });
             }
@@ -255,18 +275,11 @@ impl Target {
                 Err(TryLockError::Error(source)) => return Err(failed("locking", &path, source)),
             }
             // Between opening and locking another process may have finished this very file.
-            if self.still_named(&temporary, &file) {
-                break file;
+            if self.still_named(temporary, &file) {
+                return Ok(file);
             }
-        };
-        if !resume {
-            file.set_len(0).map_err(|source| failed("emptying", &path, source))?;
         }
-        if let Some(mode) = self.mode() {
-            // Until the end its owner may read and write it, or it could not be resumed.
-            permit(&file, mode | 0o600);
-        }
-        Ok(Partial { target: self.clone(), temporary, file })
+        Err(LocalError::Busy { path })
     }
 
     fn open(&self, name: &OsStr) -> io::Result<File> {
@@ -358,9 +371,10 @@ impl Partial {
         Ok(())
     }
 
-    /// Removes the temporary file if it is empty.
+    /// Removes the temporary file if it is empty, and still this one.
     pub fn leave(self) {
-        if self.length().is_ok_and(|len| len == 0) {
+        let is_empty = self.length().is_ok_and(|len| len == 0);
+        if is_empty && self.target.still_named(&self.temporary, &self.file) {
             // An empty file has nothing to resume, and does no harm if it cannot be removed.
             let _may_stay = self.target.folder.dir.remove_file(&self.temporary);
         }

@@ -19,6 +19,8 @@ const PATH_MAX: usize = 4_096;
 const NAME_MAX: usize = 255;
 /// Suffix of an unfinished upload's name, which begins with a dot.
 const PARTIAL_SUFFIX: &str = ".bufwise-upload";
+/// The only character beyond ASCII that Unicode's case folding turns into a letter of that suffix.
+const LONG_S: char = '\u{17f}';
 
 /// An absolute path below the served directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -107,12 +109,39 @@ pub(super) fn partial_name(name: &OsStr) -> OsString {
     OsString::from_vec(partial)
 }
 
-/// Whether this is the name of an unfinished upload, also where the file system ignores case, or dots at the end (vfat).
+/// Whether this is the name of an unfinished upload, also where the file system ignores case, dots at the end (vfat) or
+/// invisible characters (ext4 and f2fs with casefold, which also take the long s for an s).
 pub(super) fn is_partial(name: &OsStr) -> bool {
-    let name = name.as_bytes();
-    let end = name.iter().rposition(|byte| *byte != b'.').map_or(0, |last| last + 1);
-    let suffix = &name[end.saturating_sub(PARTIAL_SUFFIX.len())..end];
+    let name = name.to_string_lossy();
+    let seen = name.chars().filter(|c| !is_ignorable(*c));
+    let name: String = seen.map(|c| if c == LONG_S { 's' } else { c }).collect();
+    let name = name.trim_end_matches('.').as_bytes();
+    let suffix = &name[name.len().saturating_sub(PARTIAL_SUFFIX.len())..];
     name.starts_with(b".") && suffix.eq_ignore_ascii_case(PARTIAL_SUFFIX.as_bytes())
+}
+
+/// Whether Linux ignores this character in names with casefold: Unicode's `Default_Ignorable_Code_Point`.
+const fn is_ignorable(c: char) -> bool {
+    matches!(
+        c,
+        '\u{ad}'
+            | '\u{34f}'
+            | '\u{61c}'
+            | '\u{115f}'..='\u{1160}'
+            | '\u{17b4}'..='\u{17b5}'
+            | '\u{180b}'..='\u{180f}'
+            | '\u{200b}'..='\u{200f}'
+            | '\u{202a}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}'
+            | '\u{3164}'
+            | '\u{fe00}'..='\u{fe0f}'
+            | '\u{feff}'
+            | '\u{ffa0}'
+            | '\u{fff0}'..='\u{fff8}'
+            | '\u{1bca0}'..='\u{1bca3}'
+            | '\u{1d173}'..='\u{1d17a}'
+            | '\u{e0000}'..='\u{e0fff}'
+    )
 }
 
 #[cfg(test)]
@@ -160,6 +189,11 @@ mod tests {
             (".x.BUFWISE-UPLOAD", false),
             (".X.Bufwise-Upload", false),
             (".x.bufwise-upload..", false),
+            (".x.bufwi\u{17f}e-upload", false),
+            (".x.buf\u{ad}wise-upload\u{200d}", false),
+            ("\u{feff}.x.bufwise-upload", false),
+            (".\u{e4}.bufwise-upload", false),
+            ("\u{e4}.bufwise-upload", true),
             ("x.bufwise-upload", true),
             (".x.bufwise-uploads", true),
             (".bufwise", true),

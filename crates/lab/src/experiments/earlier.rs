@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_earlier_depends_on_the_two_alone() {
+    fn the_earlier_method_depends_on_the_two_alone() {
         let judged = |own: [f64; 2], other: [f64; 2]| {
             let of = |at: usize, name: &'static str| {
                 case(name, &[("own", own[at]), ("other", other[at]), ("beside", 1e9)])
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_earlier_where_a_case_a_median_or_a_method_is_missing() {
+    fn neither_is_earlier_where_a_case_a_median_or_a_method_is_missing() {
         let target = reaches(0.9, "own", "other");
         let small = case("small", &[("own", 90.0), ("other", 50.0)]);
         let judged = |large: &[(&str, f64)]| {

@@ -63,7 +63,7 @@ const MEASURES: [Measure; 4] = [
     Measure {
         title: "drops, packets",
         value: |case, _, method| case.median(method, Quantity::Drops),
-        text: |packets| format!("{packets:.0}"),
+        text: |packets| Quantity::Drops.show(packets),
         badness: |packets| (1.0 + packets).log10() / 3.0,
     },
     Measure {
@@ -268,6 +268,11 @@ mod tests {
         let other = Map::of(&result, "fit at the receiver", &MEASURES[0]);
         assert_eq!(other.values.len(), 15);
         assert!(other.values.values().all(Option::is_none), "not measured is no number");
+    }
+
+    #[test]
+    fn a_median_of_half_a_packet_is_not_shown_as_none() {
+        assert_eq!([0.0, 0.5, 7.0].map(MEASURES[1].text), ["0", "0.5", "7"]);
     }
 
     #[test]

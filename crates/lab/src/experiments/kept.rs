@@ -64,6 +64,9 @@ struct File {
     /// Of each method that has one: the number of a run, and that run over time.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     over_time: BTreeMap<String, (usize, OverTime)>,
+    /// Of each method: the rounds of its runs. An earlier version wrote none.
+    #[serde(default)]
+    rounds: BTreeMap<String, Vec<u32>>,
 }
 
 impl File {
@@ -81,6 +84,8 @@ impl File {
         for method in &mut case.methods {
             if let Some(before) = self.case.methods.iter().find(|before| before.runs_as(method)) {
                 method.runs.clone_from(&before.runs);
+                let rounds = self.rounds.get(&method.name).into_iter().flatten();
+                method.runs.iter_mut().zip(rounds).for_each(|(run, round)| run.round = *round);
                 let over_time = self.over_time.remove(&method.name);
                 if let Some((number, over_time)) = over_time
                     && let Some(run) = method.runs.get_mut(number)
@@ -160,6 +165,9 @@ impl Kept {
         let failed = |source| KeptError { operation: "write", path: path.clone(), source };
         fs::create_dir_all(&self.directory).map_err(failed)?;
         let first = self.quantities.first().copied();
+        let rounds = |method: &MethodResult| {
+            (method.name.clone(), method.runs.iter().map(|run| run.round).collect::<Vec<_>>())
+        };
         let file = File {
             kernel: kernel_release(),
             quick: Some(self.quick),
@@ -173,6 +181,7 @@ impl Kept {
                     Some((method.name.clone(), (number, over_time.clone())))
                 })
                 .collect(),
+            rounds: case.methods.iter().map(rounds).collect(),
         };
         let text = serde_json::to_vec_pretty(&file).map_err(|error| failed(error.into()))?;
         // Renaming replaces the file as a whole: the process may be killed at any moment.

@@ -96,7 +96,8 @@ pub struct Setup {
     /// Valid runs of each method; `None`: as many as in the other cases.
     pub repeat: Option<u32>,
     /// Time by which late flows begin later in each run than in the run before. Many runs that begin at the same moment would
-    /// meet the others' windows and queue at the same point of their cycle, as one run does.
+    /// meet the others' windows and queue at the same point of their cycle, as one run does. Runs beyond `repeat` begin at the same
+    /// moments again, because the other flows are planned to last for these.
     pub apart: Nanos,
     /// Maxima of `tcp_rmem` and `tcp_wmem` in all hosts, bytes; `None`: the method's.
     pub limits: Option<u64>,
@@ -371,8 +372,7 @@ impl Target {
 
     /// Whether the target applies to `case`.
     pub(super) fn concerns(&self, case: &Case) -> bool {
-        let methods = &case.setup.methods;
-        self.names(&case.name) && (methods.is_empty() || methods.contains(&self.method))
+        self.names(&case.name) && case.runs(self.method)
     }
 
     /// Restricts the target to these cases.
@@ -448,11 +448,18 @@ impl Experiment {
 }
 
 impl Case {
+    /// Whether the method of this name runs in the case.
+    pub(super) fn runs(&self, method: &str) -> bool {
+        let methods: &[&str] = &self.setup.methods;
+        methods.is_empty() || methods.contains(&method)
+    }
+
     /// Returns the case as the runs of a round have it (1: the first): flows that begin late do so by
-    /// [`Setup::apart`] later than in the round before.
+    /// [`Setup::apart`] later than in the round before; after [`Setup::repeat`] rounds as in the first.
     #[must_use]
     pub fn of_round(&self, round: u32) -> Self {
-        let later = self.setup.apart.0.saturating_mul(round.saturating_sub(1).into());
+        let before = round.saturating_sub(1) % self.setup.repeat.unwrap_or(u32::MAX).max(1);
+        let later = self.setup.apart.0.saturating_mul(before.into());
         let mut case = self.clone();
         for flow in case.flows.iter_mut().filter(|flow| flow.delay > Nanos(0)) {
             flow.delay = Nanos(flow.delay.0.saturating_add(later));

@@ -143,6 +143,9 @@ pub struct RunResult {
     /// The run over time. It is kept for one run of a method, in a file of its own ([`super::Samples`]).
     #[serde(skip)]
     pub over_time: Option<OverTime>,
+    /// The round in which it was made, from 1; 0: not known. Only the runs that are kept singly have it on disk.
+    #[serde(skip)]
+    pub(super) round: u32,
 }
 
 impl ExperimentResult {
@@ -378,6 +381,14 @@ impl MethodResult {
         u32::try_from(self.runs.iter().filter(|run| run.valid).count()).unwrap_or(u32::MAX)
     }
 
+    /// Whether a valid run of this round is there. Runs whose round is not known count as the first rounds that are missing.
+    pub(super) fn has_round(&self, round: u32) -> bool {
+        let known: Vec<u32> = self.runs.iter().filter(|run| run.valid).map(|run| run.round).collect();
+        let unknown = known.iter().filter(|one| **one == 0).count();
+        let missing = (1..=round).filter(|one| !known.contains(one)).count();
+        known.contains(&round) || missing <= unknown
+    }
+
     /// Returns the median of a quantity over the valid runs, even if these are fewer than wanted; `None`: none of them has it.
     pub(super) fn median_of_valid(&self, quantity: Quantity) -> Option<f64> {
         let valid = self.runs.iter().filter(|run| run.valid);
@@ -561,6 +572,18 @@ mod tests {
         assert_eq!(kept(vec![seen(false, 1.0), seen(false, 2.0), seen(false, 8.0)]), Some(1));
         // The valid run has no samples.
         assert_eq!(kept(vec![seen(false, 1.0), run(true, 2.0)]), None);
+    }
+
+    #[test]
+    fn runs_of_unknown_rounds_count_as_the_first_that_are_missing() {
+        let has = |rounds: &[u32]| {
+            let runs = rounds.iter().map(|round| RunResult { round: *round, ..run(true, 1.0) }).collect();
+            let method = MethodResult { runs, ..MethodResult::default() };
+            [1, 2, 3, 4].map(|round| method.has_round(round))
+        };
+        assert_eq!(has(&[2, 3]), [false, true, true, false]);
+        assert_eq!(has(&[0, 0]), [true, true, false, false], "an earlier version wrote them");
+        assert_eq!(has(&[0, 2]), [true, true, false, false]);
     }
 
     #[test]

@@ -138,7 +138,14 @@ impl Run<'_> {
         let values = reading.values(&self.experiment.quantities);
         // A survey has hundreds of cases, which its maps sum up.
         let over_time = (!self.experiment.survey).then(|| reading.over_time());
-        Ok(RunResult { valid: problem.is_none(), problem, attempts, values, over_time })
+        Ok(RunResult {
+            valid: problem.is_none(),
+            problem,
+            attempts,
+            values,
+            over_time,
+            ..RunResult::default()
+        })
     }
 
     fn observed(&self, directory: &Path) -> Result<Observed, PathError> {
@@ -234,7 +241,9 @@ fn in_short(mut error: CommandError) -> String {
 
 /// Returns `what` with the clients' status and the last line that they wrote on standard error.
 fn with_last_words(what: &str, seen: &Observed, directory: &Path) -> String {
-    let told = std::fs::read_to_string(directory.join(ERRORS)).unwrap_or_default();
+    let told = std::fs::read(directory.join(ERRORS)).unwrap_or_default();
+    // Programs may write in any encoding.
+    let told = String::from_utf8_lossy(&told);
     let last = told.lines().rev().find(|line| !line.trim().is_empty());
     let last = last.map(|line| format!(": {}", line.trim())).unwrap_or_default();
     format!("{what} (status {}){last}", seen.outcome.status)
@@ -289,6 +298,7 @@ impl Drop for StopSignal {
 mod tests {
     use super::super::model::Flow;
     use super::*;
+    use crate::commands::Outcome;
 
     #[test]
     fn a_signal_outlasts_the_programs_that_it_ended() {
@@ -316,6 +326,16 @@ mod tests {
         };
         let problem = in_short(error);
         assert!(!problem.contains("script") && problem.ends_with(": vsftpd: not found"), "{problem}");
+    }
+
+    #[test]
+    fn the_last_words_of_a_program_are_shown_in_any_encoding() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join(ERRORS), b"caf\xe9 closed\n\n").unwrap();
+        let outcome = Outcome { status: 3, seconds: 1.0, stdout: Vec::new(), server_output: String::new() };
+        let seen = Observed { outcome, samples: Vec::new(), paths: Vec::new() };
+        let told = with_last_words("a flow has no report", &seen, directory.path());
+        assert_eq!(told, "a flow has no report (status 3): caf\u{fffd} closed");
     }
 
     #[test]

@@ -46,13 +46,14 @@ pub(super) fn measure(
                 let Some(of_method) = of_case.methods.iter_mut().find(|one| one.name == method.name) else {
                     continue;
                 };
-                if of_method.valid_runs() >= round {
+                if of_method.valid_runs() >= repeat || of_method.has_round(round) {
                     continue;
                 }
                 let (id, case_name, name) = (experiment.id, &case.name, method.name);
                 progress(&format!("{id}: {case_name}, {name}, {round} of {repeat}"));
                 let case = case.of_round(round);
-                of_method.runs.push(until_valid(|attempts| once(&case, &method, attempts))?);
+                let run = until_valid(|attempts| once(&case, &method, attempts))?;
+                of_method.runs.push(RunResult { round, ..run });
                 of_method.keep_over_time(first, KEPT_OVER_TIME);
                 if let Some(kept) = &kept {
                     kept.keep(of_case)?;
@@ -115,7 +116,7 @@ mod tests {
     fn one(valid: bool, attempts: u32) -> RunResult {
         let values = BTreeMap::from([(Quantity::GoodputBps, 1e6)]);
         let problem = (!valid).then(|| "it stalled".to_owned());
-        RunResult { valid, problem, attempts, values, over_time: None }
+        RunResult { valid, problem, attempts, values, ..RunResult::default() }
     }
 
     /// Runs until `until` runs were made; returns their names, and whether the series was completed.
@@ -178,6 +179,29 @@ mod tests {
         measure(&survey, &options(None), &names(&["cubic", "bbr"]), once, |_| {}).unwrap();
         assert_eq!(begins.len(), 3);
         assert!(begins.values().all(|begins| *begins == [[0, 4_000], [0, 4_170]]), "{begins:?}");
+    }
+
+    #[test]
+    fn a_run_that_is_made_later_begins_at_the_moment_of_its_own_round() {
+        let mut survey = survey();
+        survey.cases.truncate(1);
+        survey.cases[0].setup.methods = vec!["cubic"];
+        survey.cases[0].setup.apart = Nanos::from_millis(170);
+        survey.cases[0].flows.push(Flow { delay: Nanos::from_secs(4), ..Flow::default() });
+        let out = tempfile::tempdir().unwrap();
+        let begins = |first_stalls: bool| {
+            let mut begins = Vec::new();
+            let once = |case: &Case, _: &Method, attempts| {
+                let delay = case.flows[1].delay.0 / 1_000_000;
+                begins.push(delay);
+                Ok(one(delay > 4_000 || !first_stalls, attempts))
+            };
+            measure(&survey, &options(Some(out.path())), &names(&["cubic"]), once, |_| {}).unwrap();
+            begins
+        };
+        assert_eq!(begins(true), [4_000, 4_000, 4_000, 4_170], "three attempts at the first");
+        assert_eq!(begins(false), [4_000]);
+        assert!(begins(false).is_empty(), "all are there");
     }
 
     #[test]

@@ -406,7 +406,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn who_is_earlier_is_open_as_long_as_a_part_is_missing() {
+    fn the_earlier_method_is_open_as_long_as_a_part_is_missing() {
         let earlier = |parts| {
             let joined = join(parts, &[experiment()]).remove(0);
             joined.targets.iter().map(|target| target.met).collect::<Vec<_>>()
@@ -431,7 +431,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn who_is_earlier_in_a_users_file_is_judged_once_all_parts_are_there() {
+    fn the_earlier_method_in_a_users_file_is_judged_once_all_parts_are_there() {
         let mine = Experiment { id: "mine", ..experiment() };
         let part = |number: u32| {
             let shard: Shard = format!("{number}/3").parse().unwrap();

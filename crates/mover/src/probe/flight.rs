@@ -53,7 +53,7 @@ impl Flight {
         }
     }
 
-    /// Whether the flight is over: the last packet came, or all have.
+    /// Whether as many packets have come as the train has.
     pub(super) fn is_complete(&self) -> bool {
         self.received >= self.packets
     }

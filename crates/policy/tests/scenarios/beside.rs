@@ -74,7 +74,7 @@ fn shares(own: Subject, others: u64, path: Shape) -> (f64, f64) {
 }
 
 #[test]
-fn who_comes_late_has_what_a_kernels_flow_has_there() {
+fn a_late_flow_has_what_a_kernels_flow_has_there() {
     for (others, path, leasts) in CASES {
         let (kernel, kernels) = shares(KERNEL, others, path);
         for (subject, least) in SUBJECTS.into_iter().zip(leasts) {

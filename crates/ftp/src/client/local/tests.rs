@@ -79,8 +79,33 @@ fn a_link_planted_under_the_temporary_name_is_not_followed() {
     let (dir, folder) = folder();
     fs::write(dir.path().join("victim"), "precious").unwrap();
     symlink("victim", dir.path().join(".file.bufwise-part")).unwrap();
-    assert!(folder.target(Path::new("file")).unwrap().begin(false).is_err());
+    let begun = folder.target(Path::new("file")).unwrap().begin(false);
+    assert!(matches!(begun, Err(LocalError::NotAFile { .. })), "{begun:?}");
     assert_eq!(fs::read(dir.path().join("victim")).unwrap(), b"precious");
+}
+
+#[test]
+fn a_temporary_name_that_always_leads_to_another_file_is_given_up() {
+    let (dir, folder) = folder();
+    let (victim, target) = (dir.path().join("victim"), folder.target(Path::new("file")).unwrap());
+    fs::write(&victim, "precious").unwrap();
+    // As through a link that comes and goes, where O_NOFOLLOW has no effect.
+    let locked = target.locked(OsStr::new(".file.bufwise-part"), || File::open(&victim));
+    assert!(matches!(locked, Err(LocalError::Busy { .. })), "{locked:?}");
+    assert_eq!(fs::read(&victim).unwrap(), b"precious");
+}
+
+#[test]
+fn an_empty_file_removes_no_other_that_has_its_temporary_name() {
+    let (dir, folder) = folder();
+    let target = folder.target(Path::new("file")).unwrap();
+    let first = target.begin(false).unwrap();
+    fs::remove_file(dir.path().join(".file.bufwise-part")).unwrap();
+    let second = target.begin(false).unwrap();
+    write(&second, b"whole");
+    first.leave();
+    second.finish().unwrap();
+    assert_eq!(fs::read(dir.path().join("file")).unwrap(), b"whole");
 }
 
 #[test]

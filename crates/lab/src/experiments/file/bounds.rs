@@ -116,18 +116,29 @@ pub(super) fn check(
         Some(format!("cases: `{method}` does not run in case `{name}`"))
     } else if concerned().next().is_none() {
         Some(format!("method: `{method}` runs in no case"))
+    } else if let Bound::EarlierThan(_, other) = target.bound {
+        why_not_over_all(target, other, cases)
     } else {
         concerned().find_map(|case| why_not_measured(target.bound, case, way))
     };
     what.map_or(Ok(()), |what| Err(Fault::at(written, format!("expect: {what}"))))
 }
 
+/// Returns why `target` cannot be judged over all cases, against the method `other`; `None`: it can.
+fn why_not_over_all(target: &Target, other: &str, cases: &[Case]) -> Option<String> {
+    if !target.cases.is_empty() {
+        return Some("cases: `reaches` is judged over all cases: leave `cases` out".to_owned());
+    }
+    let runs_in_none = cases.iter().all(|case| !case.runs(other));
+    runs_in_none.then(|| format!("before: `{other}` runs in no case"))
+}
+
 /// Returns why `bound` is never measured in `case`; `None`: it is.
 fn why_not_measured(bound: Bound, case: &Case, way: Way) -> Option<String> {
     let name = &case.name;
     let of = |other: &'static str| {
-        let runs = case.setup.methods.is_empty() || case.setup.methods.contains(&other);
-        (!runs).then(|| format!("of: `{other}` does not run in case `{name}`: name the others as `cases`"))
+        let text = || format!("of: `{other}` does not run in case `{name}`: name the others as `cases`");
+        (!case.runs(other)).then(text)
     };
     let rate = || {
         let lacks = product(case, way).is_none();

@@ -154,8 +154,7 @@ pub(super) fn experiment(file: &File, id: &str, policies: &Policies) -> Result<E
 /// Checks that a method's own workload is of the kind of all workloads that it replaces.
 fn check_kind(method: &Method, written: &format::Method, cases: &[Case]) -> Result<(), Fault> {
     let Some((amount, place)) = method.amount.zip(written.workload.as_ref()) else { return Ok(()) };
-    let runs = |case: &&Case| case.setup.methods.is_empty() || case.setup.methods.contains(&method.name);
-    for case in cases.iter().filter(runs) {
+    for case in cases.iter().filter(|case| case.runs(method.name)) {
         let own = case.flows.iter().filter(|flow| !flow.cross).map(|flow| workloads::kind(flow.amount));
         if let Some(other) = own.into_iter().find(|kind| *kind != workloads::kind(amount)) {
             let [own, other] =

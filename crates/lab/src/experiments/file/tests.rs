@@ -289,6 +289,30 @@ fn errors_name_line_key_and_what_is_allowed() {
         ),
         (with("", "", "", &bounded("reaches = 0.9")), &["line 9", "expect: reaches", "needs `before`"]),
         (
+            with(
+                "",
+                "",
+                "",
+                &format!(
+                    "{FIT_ALONE}{}",
+                    bounded("reaches = 0.9\nbefore = \"kernel\"").replacen("kernel", "fit", 1)
+                ),
+            ),
+            &["line 14: expect: before", "`kernel` runs in no case"],
+        ),
+        (
+            with(
+                "",
+                "",
+                "",
+                &format!(
+                    "[[method]]\nname = \"fit\"\n[[case]]\nname = \"a\"\n{}",
+                    bounded("reaches = 0.9\nbefore = \"fit\"\ncases = [\"a\"]")
+                ),
+            ),
+            &["line 13: expect: cases", "over all cases"],
+        ),
+        (
             format!(
                 "way = \"download\"\n{}",
                 with("", "kind = \"requests\"\nsize = \"1KB\"", "workload = { time = \"3s\" }", "")

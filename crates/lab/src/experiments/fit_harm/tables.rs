@@ -13,6 +13,8 @@ pub(super) struct Kind {
     about: &'static str,
     /// The figures of a cell, in order.
     shown: &'static [Quantity],
+    /// Whether goodput depends so much on the moment at which a flow starts that its least and its most are shown, too.
+    spread: bool,
 }
 
 /// Paths whose bandwidth-delay product is known.
@@ -27,12 +29,14 @@ pub(super) static ALONE: Kind = Kind {
         Quantity::HeldPeakBytes,
         Quantity::ReceiveHeldPeakBytes,
     ],
+    spread: false,
 };
 /// Paths and writers that make measurements difficult.
 pub(super) static VARYING: Kind = Kind {
     title: "A download over a path that varies, loses or marks packets",
     about: "100 Mbit/s, 40 ms (with jitter or reordering 50 ms) and a queue of one BDP where the case does not say.",
     shown: &[Quantity::GoodputBps, Quantity::RttMeanS, Quantity::Drops],
+    spread: false,
 };
 /// A download with small requests.
 pub(super) static WITH_REQUESTS: Kind = Kind {
@@ -40,12 +44,14 @@ pub(super) static WITH_REQUESTS: Kind = Kind {
     about: "Deep queue: 100 Mbit/s, 50 ms, a queue of 480 ms. Shallow queue: 100 Mbit/s, 40 ms, a queue of 5 ms. \
         500 Mbit/s: 100 ms and a queue of one BDP. Large limits: 64 MB.",
     shown: &[Quantity::GoodputBps, Quantity::ResponseMedianS, Quantity::ResponseP99S, Quantity::Drops],
+    spread: false,
 };
 /// Requests only.
 pub(super) static REQUESTS: Kind = Kind {
     title: "Documents, each over a connection of its own",
     about: "100 Mbit/s, 40 ms, a queue of one BDP. Large limits: 64 MB.",
     shown: &[Quantity::ResponseMedianS, Quantity::ResponseP99S, Quantity::Drops],
+    spread: false,
 };
 /// A flow that starts after others.
 pub(super) static BESIDE: Kind = Kind {
@@ -53,20 +59,23 @@ pub(super) static BESIDE: Kind = Kind {
     about: "80 Mbit/s, 35 ms, a queue of 350 KB; the deep queue: 100 Mbit/s, 50 ms, 480 ms. Large limits: 64 MB. The others are the \
         kernel's, and the mean RTT is the newcomer's.",
     shown: &[Quantity::GoodputBps, Quantity::OthersBps, Quantity::RttMeanS, Quantity::Drops],
+    spread: true,
 };
 /// Flows of the same method.
 pub(super) static TOGETHER: Kind = Kind {
     title: "Several downloads of the same kind together",
     about: "100 Mbit/s, 40 ms, a queue of one BDP. Large limits: 64 MB. The goodput is that of all together.",
     shown: &[Quantity::GoodputBps, Quantity::SettledJainIndex, Quantity::RttMeanS, Quantity::Drops],
+    spread: false,
 };
 
 impl Kind {
     /// Returns how to read the table.
     fn note(&self) -> String {
         let shown: Vec<String> = self.shown.iter().map(ToString::to_string).collect();
+        let spread = if self.spread { " After the goodput: its least and its most." } else { "" };
         format!(
-            "Medians of the valid runs: {}. In brackets: % of the kernel's. Bold: a target is missed. {}",
+            "Medians of the valid runs: {}. In brackets: % of the kernel's. Bold: a target is missed.{spread} {}",
             shown.join("; "),
             self.about
         )
@@ -116,8 +125,11 @@ impl Judged<'_> {
     }
 
     fn cell(&self, case: &CaseResult, method: &MethodResult, kind: &Kind) -> String {
-        let figures = kind.shown.iter().map(|quantity| self.figure(case, method, *quantity));
-        let figures: Vec<Option<String>> = figures.collect();
+        let figure = |quantity: &Quantity| {
+            let spread = if kind.spread { spread(method, *quantity) } else { String::new() };
+            Some(self.figure(case, method, *quantity)? + &spread)
+        };
+        let figures: Vec<Option<String>> = kind.shown.iter().map(figure).collect();
         let text = if figures.iter().all(Option::is_none) {
             "-".to_owned()
         } else {
@@ -156,6 +168,17 @@ impl Judged<'_> {
             _ => None,
         })?;
         case.method(other)?.median_of_valid(quantity).filter(|figure| *figure > 0.0)
+    }
+}
+
+/// Returns the least and the most of the valid runs' goodput; nothing for another quantity.
+fn spread(method: &MethodResult, quantity: Quantity) -> String {
+    let runs = method.runs.iter().filter(|run| run.valid && quantity == Quantity::GoodputBps);
+    let mut all: Vec<f64> = runs.filter_map(|run| run.values.get(&quantity).copied()).collect();
+    all.sort_by(f64::total_cmp);
+    match all[..] {
+        [least, .., most] => format!(" [{} to {}]", quantity.show(least), quantity.show(most)),
+        _ => String::new(),
     }
 }
 
@@ -280,7 +303,23 @@ mod tests {
         assert_eq!(cells(&result, "ECN")[2], "50.0 (56%), 41.0, 3, 0.20, 0.10; 2 of 3 runs");
         let lte = cells(&result, "LTE");
         assert_eq!(lte[..2], ["-; 0 of 3 runs", "90.0, 41.0, 3"], "there is nothing to compare with");
-        assert_eq!(cells(&result, "beside BBR")[1], "90.0 (100%), -, 41.0, 3", "an older run lacks it");
+        let without = "90.0 (100%) [90.0 to 90.0], -, 41.0, 3";
+        assert_eq!(cells(&result, "beside BBR")[1], without, "an older run lacks it");
+    }
+
+    #[test]
+    fn beside_others_the_least_and_the_most_of_the_valid_runs_are_shown() {
+        let mut result = good();
+        for (run, bps) in runs(&mut result, "beside 2 CUBIC", RECEIVER).iter_mut().zip([60e6, 30e6, 90e6]) {
+            run.values.insert(Quantity::GoodputBps, bps);
+            run.valid = bps < 90e6;
+        }
+        result.conclude(&survey());
+        assert_eq!(
+            cells(&result, "beside 2 CUBIC")[2],
+            "45.0 (50%) [30.0 to 60.0], 50.0 (100%), 41.0, 3; 2 of 3 runs"
+        );
+        assert_eq!(cells(&result, "2 together")[2], "90.0 (100%), 0.990, 41.0, 3");
     }
 
     #[test]
