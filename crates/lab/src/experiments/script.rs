@@ -407,7 +407,7 @@ mod tests {
         let Commands { server, client, .. } = commands("fit-harm", case, "fit at both");
         let run = "bufwise run --policy fit,kernel -- sh -c 'iperf3 -s -1 -p 5201'";
         assert_eq!(server, format!("{{ iperf3 -s -1 -p 5202 ; }} & {{ {run} ; }} & wait"));
-        assert!(client.contains("-p 5202 -t 28 -R -C bbr -J"), "{client}");
+        assert!(client.contains("-p 5202 -t 30 -R -C bbr -J"), "{client}");
         assert!(client.contains("bufwise run --policy kernel,fit --json"), "{client}");
     }
 
