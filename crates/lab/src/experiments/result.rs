@@ -391,8 +391,13 @@ impl MethodResult {
 
     /// Returns the median of a quantity over the valid runs, even if these are fewer than wanted; `None`: none of them has it.
     pub(super) fn median_of_valid(&self, quantity: Quantity) -> Option<f64> {
+        median(self.of_valid(quantity).collect())
+    }
+
+    /// Returns the values of a quantity in the valid runs that have it.
+    pub(super) fn of_valid(&self, quantity: Quantity) -> impl Iterator<Item = f64> {
         let valid = self.runs.iter().filter(|run| run.valid);
-        median(valid.filter_map(|run| run.values.get(&quantity).copied()).collect())
+        valid.filter_map(move |run| run.values.get(&quantity).copied())
     }
 
     /// Whether `other` is the same method, with the same commands and settings.

@@ -93,6 +93,12 @@ fn bounded(bounds: &str) -> String {
 
 /// A method that is the only one of a case.
 const FIT_ALONE: &str = "[[method]]\nname = \"fit\"\n[[case]]\nname = \"a\"\nmethods = [\"fit\"]\n";
+
+/// Returns a file with [`FIT_ALONE`], and with an expectation of `fit` with these bounds.
+fn by_fit_alone(bounds: &str) -> String {
+    with("", "", "", &format!("{FIT_ALONE}{}", bounded(bounds).replacen("kernel", "fit", 1)))
+}
+
 const LINK: &str = "[[link]]\nname = \"a\"\nrate = \"1mbit\"\nrtt = \"20ms\"\n";
 
 #[test]
@@ -231,15 +237,7 @@ fn errors_name_line_key_and_what_is_allowed() {
             &["line 14: expect: method", "`kernel` runs in no case"],
         ),
         (
-            with(
-                "",
-                "",
-                "",
-                &format!(
-                    "{FIT_ALONE}{}",
-                    bounded("at-most-times = 2.0\nof = \"kernel\"").replacen("kernel", "fit", 1)
-                ),
-            ),
+            by_fit_alone("at-most-times = 2.0\nof = \"kernel\""),
             &["line 14: expect: of", "`kernel` does not run in case `a`"],
         ),
         (
@@ -289,15 +287,7 @@ fn errors_name_line_key_and_what_is_allowed() {
         ),
         (with("", "", "", &bounded("reaches = 0.9")), &["line 9", "expect: reaches", "needs `before`"]),
         (
-            with(
-                "",
-                "",
-                "",
-                &format!(
-                    "{FIT_ALONE}{}",
-                    bounded("reaches = 0.9\nbefore = \"kernel\"").replacen("kernel", "fit", 1)
-                ),
-            ),
+            by_fit_alone("reaches = 0.9\nbefore = \"kernel\""),
             &["line 14: expect: before", "`kernel` runs in no case"],
         ),
         (

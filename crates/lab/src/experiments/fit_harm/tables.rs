@@ -126,8 +126,9 @@ impl Judged<'_> {
 
     fn cell(&self, case: &CaseResult, method: &MethodResult, kind: &Kind) -> String {
         let figure = |quantity: &Quantity| {
-            let spread = if kind.spread { spread(method, *quantity) } else { String::new() };
-            Some(self.figure(case, method, *quantity)? + &spread)
+            let text = self.figure(case, method, *quantity)?;
+            let is_spread = kind.spread && *quantity == Quantity::GoodputBps;
+            Some(if is_spread { text + &spread(method, *quantity) } else { text })
         };
         let figures: Vec<Option<String>> = kind.shown.iter().map(figure).collect();
         let text = if figures.iter().all(Option::is_none) {
@@ -171,10 +172,9 @@ impl Judged<'_> {
     }
 }
 
-/// Returns the least and the most of the valid runs' goodput; nothing for another quantity.
+/// Returns the least and the most of the valid runs' values; nothing if fewer than two runs have the quantity.
 fn spread(method: &MethodResult, quantity: Quantity) -> String {
-    let runs = method.runs.iter().filter(|run| run.valid && quantity == Quantity::GoodputBps);
-    let mut all: Vec<f64> = runs.filter_map(|run| run.values.get(&quantity).copied()).collect();
+    let mut all: Vec<f64> = method.of_valid(quantity).collect();
     all.sort_by(f64::total_cmp);
     match all[..] {
         [least, .., most] => format!(" [{} to {}]", quantity.show(least), quantity.show(most)),
