@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use bufwise_socket::diag::{Connection, Diag, State, States};
 use bufwise_socket::namespace;
-use bufwise_socket::options;
+use bufwise_socket::options::{self, BufferLock};
 
 use crate::abi::{bw_config, bw_control, bw_flow, bw_order};
 use crate::clock::{now, processor_time};
@@ -173,7 +173,7 @@ impl UserSpace {
                 means: Means::Force,
                 sets_buffers: true,
             };
-            swept.given_back += u64::from(sizing.sample(at));
+            swept.given_back += u64::from(sizing.sample(at, BufferLock::default()));
             swept.seen += 1;
             records.keep(one.cookie, flow)?;
         }

@@ -68,9 +68,10 @@ impl RestoreArgs {
     /// Clears what killed programs have left, and adds what the daemon has `restored`.
     fn clear(&self, restored: Option<Restored>) -> Report {
         let tried = Caps::of_host().ownerless().is_ok_and(|left| !left.is_empty());
-        // The daemon's own work is still told, and the laboratory's list is still put back.
-        let mut cleared = leftovers::clear()
-            .unwrap_or_else(|error| Cleared { failed: vec![in_words(&error)], ..Cleared::default() });
+        // Where programs cannot be listed, the settings and the laboratory's list are still put back, and the daemon's own
+        // work is told.
+        let (mut cleared, refused) = leftovers::clear_most();
+        cleared.failed.extend(refused.map(|error| in_words(&error)));
         if !self.leftovers {
             clear_laboratory(&mut cleared);
         }

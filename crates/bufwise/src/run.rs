@@ -168,7 +168,10 @@ impl RunArgs {
             // A failure of the command is worth more than one of its report.
             Some(Err(error)) if status != 0 => Err(Failure::new(status, in_words(error.as_ref()))),
             Some(Err(error)) => Err(error.into()),
-            Some(Ok(())) | None => Ok(status),
+            Some(Ok(())) | None => {
+                running.end_if_interrupted();
+                Ok(status)
+            }
         }
     }
 

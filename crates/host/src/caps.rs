@@ -19,6 +19,8 @@
 #[cfg(test)]
 mod existing;
 mod journal;
+#[cfg(test)]
+mod permission;
 mod setting;
 #[cfg(test)]
 mod tests;
@@ -133,7 +135,7 @@ impl Caps {
 
     /// Returns journals and settings below another directory.
     #[cfg(test)]
-    fn below(directory: &std::path::Path) -> Self {
+    pub(crate) fn below(directory: &std::path::Path) -> Self {
         Self { journals: directory.join("run"), settings: directory.join("sys") }
     }
 
@@ -159,19 +161,30 @@ impl Caps {
         self.raise_in(here()?, wanted)
     }
 
-    /// As [`Caps::raise`], but a device that refuses does not undo the other changes; returns its refusal as well.
-    pub(crate) fn raise_most(&self, wanted: &[Wanted]) -> Result<(Raised, Option<Error>)> {
-        self.raise_most_in(here()?, wanted)
+    /// As [`Caps::raise`], but a device that refuses does not undo the other changes; returns its refusal as well. Settings
+    /// in `left_alone` are not changed.
+    pub(crate) fn raise_most(
+        &self,
+        wanted: &[Wanted],
+        left_alone: BTreeSet<Setting>,
+    ) -> Result<(Raised, Option<Error>)> {
+        self.raise_most_in(here()?, wanted, left_alone)
     }
 
     fn raise_in(&self, namespace: u64, wanted: &[Wanted]) -> Result<Raised> {
-        let (raised, refused) = self.raise_most_in(namespace, wanted)?;
+        let (raised, refused) = self.raise_most_in(namespace, wanted, BTreeSet::new())?;
         // Dropping what was raised restores it.
         refused.map_or(Ok(raised), Err)
     }
 
-    fn raise_most_in(&self, namespace: u64, wanted: &[Wanted]) -> Result<(Raised, Option<Error>)> {
-        let settings = Settings::open(&self.settings)?;
+    fn raise_most_in(
+        &self,
+        namespace: u64,
+        wanted: &[Wanted],
+        left_alone: BTreeSet<Setting>,
+    ) -> Result<(Raised, Option<Error>)> {
+        let mut settings = Settings::open(&self.settings)?;
+        settings.retain_writable();
         let mut wanted = wanted.to_vec();
         wanted.retain(|one| one.applies(settings.are_the_first));
         let directory = Directory::lock(&self.journals)?;
@@ -188,7 +201,7 @@ impl Caps {
             settings,
             memberships,
             raised: Vec::new(),
-            left_alone: BTreeSet::new(),
+            left_alone,
             size,
             beside_another: false,
             journal: None,
@@ -280,6 +293,11 @@ impl Raised {
         &self.raised
     }
 
+    /// Returns the settings whose changes by the administrator were reported.
+    pub(crate) fn left_alone(&self) -> &BTreeSet<Setting> {
+        &self.left_alone
+    }
+
     /// Returns whether this owner bounds devices, at once or at [`Raised::bound_devices`].
     pub fn bounds_devices(&self) -> bool {
         self.memberships.iter().any(|(part, _)| *part == Part::Devices)
@@ -304,7 +322,8 @@ impl Raised {
         journal::version(&self.caps.journals, self.namespace)
     }
 
-    fn administrators_changes(&mut self) -> Result<Vec<Change>> {
+    /// As [`Raised::notice_changes`], without a change to any device.
+    pub(crate) fn administrators_changes(&mut self) -> Result<Vec<Change>> {
         let moved = self.moved();
         if moved.is_empty() {
             return Ok(moved);

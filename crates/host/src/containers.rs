@@ -10,7 +10,7 @@
 //! - names keep only letters that Kubernetes' names may have, so that none holds a `/` or a control character, and
 //!   have a bounded length;
 //! - the outermost container of a path counts: a container that makes cgroups inside its own cannot take another's
-//!   name, nor can a user (`/user.slice`);
+//!   name, nor can a user, a service or an LXC container to which systemd or LXC has delegated a cgroup;
 //! - a file that has the names is read once, any other file at most twice a minute; a bounded number of cgroups is
 //!   kept.
 
@@ -111,9 +111,14 @@ impl Container {
         (self.namespace, self.pod, self.container) = (Some(namespace), Some(pod), container);
     }
 
-    /// Returns whether files of a runtime for pods may have the names of this container.
+    /// Returns whether files of a runtime for pods may have the names of this container. Below a unit of systemd that has
+    /// processes (`user@1000.service`), and in a container of LXC, any program may have made the cgroup.
     fn is_of_a_pod(&self, path: &str) -> bool {
-        !path.starts_with("/user.slice/") && !matches!(self.runtime.as_deref(), Some("docker" | "podman"))
+        let is_above = |part: &&str| id_of(part, true).is_none_or(|(_, id)| id != self.id);
+        let is_unit = |part: &str| part.ends_with(".service") || part.ends_with(".scope");
+        let is_delegated = |part: &str| is_unit(part) || part.starts_with("lxc");
+        !path.split('/').take_while(is_above).any(is_delegated)
+            && !matches!(self.runtime.as_deref(), Some("docker" | "podman"))
     }
 }
 

@@ -188,14 +188,17 @@ impl Ring {
         self.bytes as u64
     }
 
-    /// Returns the moments as JSON, in order of time.
+    /// Returns the moments as JSON, in the order in which they were added.
     pub(crate) fn texts(&self) -> impl DoubleEndedIterator<Item = Vec<u8>> {
         self.moments.iter().filter_map(Packed::json)
     }
 
     /// Returns the requested part.
     pub(crate) fn answer(&self, query: Query) -> Answer {
-        let packed = self.moments.iter().filter(|moment| query.is_in(moment)).cloned().collect();
+        let requested = self.moments.iter().filter(|moment| query.is_in(moment));
+        let mut packed: Vec<Packed> = requested.cloned().collect();
+        // The clock may have been set back between two moments.
+        packed.sort_by_key(|moment| moment.time_s);
         Answer {
             oldest_s: self.moments.iter().map(|moment| moment.time_s).min(),
             newest_s: self.moments.iter().map(|moment| moment.time_s).max(),
@@ -311,6 +314,13 @@ pub(crate) mod tests {
         let none = ask(Query { address: Some("1.2.3.4".parse().unwrap()), ..Query::default() });
         assert!(none.moments.iter().all(|moment| moment.connections.is_empty()));
         assert_eq!(none.moments[0].prefixes, all.moments[0].prefixes, "sums are those of all");
+    }
+
+    #[test]
+    fn an_answer_is_in_order_of_time_also_after_the_clock_was_set_back() {
+        let mut ring = Ring::default();
+        [30, 40, 10, 20].into_iter().for_each(|time| ring.push(&moment(time, 0, 0)));
+        assert_eq!(times(&asked(&ring, Query::default())), [10, 20, 30, 40]);
     }
 
     proptest! {

@@ -4,8 +4,9 @@
 //! - A sender's cause is the kernel's own account ([`bufwise_socket::limit`]), corrected if a buffer is full of data
 //!   under way: the kernel counts the buffer only while its queue is empty.
 //! - A receiver does not see the sender's windows, only the data that arrives: nothing (the application), a full
-//!   window per round trip (its window), or less (the path, or the sender's own limits). If unread data fills half
-//!   the buffer, its own program is the cause ([`Cause::Reader`]).
+//!   window per round trip (its window), or less (the path, or the sender's own limits). The kernel counts data behind
+//!   a hole only when the hole is filled; until then the path is the cause. If unread data fills half the buffer, its
+//!   own program is the cause ([`Cause::Reader`]).
 //! - A sender recognises a slow reading program by the window: shut, or larger than the data of a round trip although
 //!   the kernel counts the window as the limit. A window that is too small for the path is used up in every round
 //!   trip.
@@ -166,19 +167,33 @@ fn is_unread(previous: &SocketSample, now: &SocketSample) -> bool {
 fn receiver(previous: &SocketSample, now: &SocketSample) -> Cause {
     let info = &now.info;
     let round_trip = if info.rcv_rtt == 0 { info.rtt } else { info.rcv_rtt };
-    // Before Linux 6.2 the kernel reports only the largest window.
-    let offered = if info.rcv_wnd == 0 { info.rcv_ssthresh } else { info.rcv_wnd };
-    if u64::from(now.mem.rmem_alloc) * 2 > u64::from(now.mem.rcvbuf) {
+    let has_moved = Direction::Receive.moved(previous, now) > 0;
+    // Data behind a hole fills the buffer as unread data does.
+    if !has_moved && info.rcv_ooopack != previous.info.rcv_ooopack {
+        Cause::Path
+    } else if is_half_full(now) {
         Cause::Reader
-    } else if Direction::Receive.moved(previous, now) == 0 {
+    } else if !has_moved {
         Cause::Application
     } else if in_a_round_trip(Direction::Receive, round_trip.into(), previous, now) * 10
-        >= u128::from(offered) * 9
+        >= u128::from(offered_window(now)) * 9
     {
         Cause::ReceiveWindow
     } else {
         Cause::Path
     }
+}
+
+/// Returns whether the content of the receive queue takes more than half of the buffer.
+fn is_half_full(now: &SocketSample) -> bool {
+    u64::from(now.mem.rmem_alloc) * 2 > u64::from(now.mem.rcvbuf)
+}
+
+/// Returns the window that the connection offers to its peer, payload bytes. Before Linux 6.2 the kernel reports only the
+/// largest window, and the window as 0; other kernels report 0 for a full buffer.
+pub fn offered_window(now: &SocketSample) -> u32 {
+    let is_reported = now.info.rcv_wnd > 0 || is_half_full(now);
+    if is_reported { now.info.rcv_wnd } else { now.info.rcv_ssthresh }
 }
 
 /// Returns the payload bytes that moved per round trip of `round_trip` microseconds.

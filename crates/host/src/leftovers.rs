@@ -15,11 +15,11 @@ use bufwise_bpf::{CgroupError, Group, await_owners, leftovers};
 use bufwise_units::counted;
 
 use crate::caps::{self, Caps, Change};
-use crate::error::{Result, in_words};
+use crate::error::{Error, Result, in_words};
 use crate::netns;
 use crate::processes::printable_path;
 
-/// Inode of the first process namespace (`PROC_PID_INIT_INO`), in which every process is visible.
+/// Inode of the first process namespace (`PROC_PID_INIT_INO`), in which every process has a number.
 const FIRST_PROCESS_NAMESPACE: u64 = 0xefff_fffc;
 
 /// Leftovers that were cleared; one line each.
@@ -34,8 +34,23 @@ pub struct Cleared {
 /// Clears what dead owners left. Settings come first, because sockets that are given back are sized within them.
 ///
 /// # Errors
-/// The host's cgroups or programs cannot be listed, for lack of privilege or of cgroup v2.
+/// The host's cgroups or programs cannot be listed, for lack of privilege or of cgroup v2; settings are restored all the
+/// same.
 pub fn clear() -> Result<Cleared> {
+    let (cleared, refused) = clear_most();
+    refused.map_or(Ok(cleared), Err)
+}
+
+/// As [`clear`], but also returns what was cleared if the host's cgroups or programs cannot be listed, and why they cannot.
+pub fn clear_most() -> (Cleared, Option<Error>) {
+    let mut cleared = Cleared::default();
+    clear_settings(&Caps::of_host(), &mut cleared);
+    let refused = clear_cgroups(&mut cleared).err();
+    (cleared, refused)
+}
+
+/// Clears the programs of dead owners, and the cgroups that they made.
+fn clear_cgroups(cleared: &mut Cleared) -> Result<()> {
     let (mut found, mut ours, mut refused) = (Vec::new(), Vec::new(), None);
     Group::walk(&mut |group| {
         match leftovers(group.as_fd()) {
@@ -53,17 +68,15 @@ pub fn clear() -> Result<Cleared> {
     if let Some(error) = refused {
         return Err(error.into());
     }
-    let mut cleared = Cleared::default();
-    clear_settings(&Caps::of_host(), &mut cleared);
     for path in found {
-        clear_programs(&path, &mut cleared);
+        clear_programs(&path, cleared);
     }
     for path in ours {
         if Group::open(&path).is_ok_and(Group::remove_if_abandoned) {
             cleared.done.push(format!("cgroup {} removed", printable_path(&path)));
         }
     }
-    Ok(cleared)
+    Ok(())
 }
 
 /// Clears the programs on one cgroup.
@@ -165,8 +178,11 @@ fn forget_namespaces<'a>(caps: &Caps, gone: impl Iterator<Item = &'a u64>, clear
     }
 }
 
+/// Returns whether this process may see the network namespaces of all processes. The first process has every capability: a
+/// caller without CAP_SYS_PTRACE, or one that a security module or `hidepid=` restricts, does not see its namespace.
 fn sees_every_process() -> bool {
     fs::metadata("/proc/self/ns/pid").is_ok_and(|file| file.ino() == FIRST_PROCESS_NAMESPACE)
+        && fs::metadata("/proc/1/ns/net").is_ok()
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use bufwise_bpf::reach::SocketCopy;
 use bufwise_bpf::{
-    Engine, EngineError, FlowState, Order, Released, Request, Shares, UserEngine, now,
+    Engine, EngineError, FlowState, Order, Released, Request, SendRule, Shares, UserEngine, now,
     sweeps_switch_callbacks_on,
 };
 use bufwise_socket::diag::Connection;
@@ -46,10 +46,13 @@ pub(crate) fn held_to_receive(flows: &[FlowState]) -> Bytes {
 /// for each of 500 connections with buffers of 4 KiB.
 const INITIAL_WINDOW: Bytes = Bytes(20 << 10);
 
-/// Returns why the budget cannot be kept with these writers, and the remedy; `None` if it can be kept. A connection
-/// holds its initial window, and a writer fills the buffer that it has begun, whatever its limit is (`tcp_sendmsg()`).
+/// Returns why the plan's budget cannot be kept with these writers, and the remedy; `None` if it can be kept, or if the kernel
+/// sizes the send buffers. A connection holds its initial window, and a writer fills the buffer that it has begun, whatever its limit is (`tcp_sendmsg()`).
 /// Writers whose programs have set the buffer are outside the budget, and nothing is written to a closing connection.
-pub fn shortage<'a>(writers: impl Iterator<Item = &'a FlowState>, budget: Bytes) -> Option<String> {
+pub fn shortage<'a>(writers: impl Iterator<Item = &'a FlowState>, plan: &Plan) -> Option<String> {
+    if plan.choice.send_rule() == SendRule::Kernel {
+        return None;
+    }
     let writers = writers.filter(|flow| flow.may_send && !flow.owned.send);
     let (count, least, largest) =
         writers.fold((0_u64, Bytes::ZERO, Bytes::ZERO), |(count, sum, largest), flow| {
@@ -57,14 +60,14 @@ pub fn shortage<'a>(writers: impl Iterator<Item = &'a FlowState>, budget: Bytes)
         });
     let is_small = largest <= Bytes(at_once::LEAST);
     let remedy = if is_small { "" } else { ", or let them fill less at once with --gso-max-size 4KiB" };
-    (least > budget).then(|| {
+    (least > plan.budget).then(|| {
         let (are, each) = if count == 1 { ("is", "") } else { ("are", "each ") };
         let connections = counted(count, "connection");
         format!(
             "{connections} {are} sending, and {each}may hold an initial window and the buffer that its writer fills, \
              whatever its limit: {} in all, more than the memory of {}; raise --memory to at least {}KiB{remedy}",
             least.readable(),
-            budget.readable(),
+            plan.budget.readable(),
             least.0.div_ceil(1 << 10),
         )
     })
@@ -373,6 +376,11 @@ pub(crate) mod tests {
     use super::*;
     pub(crate) use shares::tests::flow;
 
+    fn shared(policy: &str, memory: &str) -> Plan {
+        let asked = plan::Asked { memory: Some(memory.parse().unwrap()), ..plan::Asked::default() };
+        Plan::new(policy.parse().unwrap(), asked).unwrap()
+    }
+
     #[test]
     fn a_small_memory_is_told_with_how_many_it_holds_and_beside_devices_of_others_with_the_remedy() {
         let told = |policy: &str, memory: Option<&str>, at_once: &str, bounds_devices: bool| {
@@ -417,17 +425,18 @@ pub(crate) mod tests {
         }
         (flows[1].owned.send, flows[2].owned.receive) = (true, true);
         assert_eq!((held(&flows), held_to_receive(&flows)), (Bytes(200_000), Bytes(20_000)));
-        assert_eq!(shortage(flows[1..2].iter(), Bytes(1)), None);
-        assert!(shortage(flows.iter(), Bytes(1)).is_some_and(|text| text.starts_with("2 connections")));
+        let plan = shared("abt", "64KiB");
+        assert_eq!(shortage(flows[1..2].iter(), &plan), None);
+        assert!(shortage(flows.iter(), &plan).is_some_and(|text| text.starts_with("2 connections")));
         flows[0].may_send = false;
-        assert_eq!(shortage(flows[..2].iter(), Bytes(1)), None, "nothing is written to one that closes");
+        assert_eq!(shortage(flows[..2].iter(), &plan), None, "nothing is written to one that closes");
     }
 
     #[test]
     fn a_budget_below_what_writers_hold_anyway_is_named_with_the_least_that_will_do() {
         let short = |count: usize, last_buffer: u64, budget: &str| {
             let writers = vec![FlowState { last_buffer: Bytes(last_buffer), ..flow(1, 0) }; count];
-            shortage(writers.iter(), budget.parse().unwrap())
+            shortage(writers.iter(), &shared("abt", budget))
         };
         // An initial window of 20 KiB and a buffer of 64 for each.
         assert_eq!(short(12, 65_536, "1MiB"), None);
@@ -440,5 +449,11 @@ pub(crate) mod tests {
         assert_eq!(short(42, 4_096, "1MiB"), None);
         let text = short(43, 4_096, "1MiB").unwrap();
         assert!(text.ends_with("to at least 1032KiB"), "nothing smaller can be filled at once: {text}");
+        let writers = [FlowState { last_buffer: Bytes(65_536), ..flow(1, 0) }];
+        assert_eq!(
+            shortage(writers.iter(), &shared("drs", "64KiB")),
+            None,
+            "the kernel sizes the send buffers"
+        );
     }
 }

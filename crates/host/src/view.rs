@@ -24,7 +24,7 @@ use bufwise_units::Micros;
 use serde::{Deserialize, Serialize};
 
 use crate::containers::Container;
-use crate::judge::{Cause, Direction, Limited, Roof, cause};
+use crate::judge::{Cause, Direction, Limited, Roof, cause, offered_window};
 use crate::processes::Process;
 use crate::tuner::choice::Choice;
 
@@ -111,7 +111,7 @@ pub struct ConnectionView {
     pub receive_buffer_bytes: u64,
     /// Content of the receive queue, bytes of memory.
     pub receive_queued_bytes: u64,
-    /// Window offered to the peer, payload bytes.
+    /// Window offered to the peer, payload bytes; before Linux 6.2 the largest that it may be.
     pub receive_window_bytes: u64,
     /// Window that the peer offers, payload bytes.
     pub send_window_bytes: u64,
@@ -199,7 +199,7 @@ impl ConnectionView {
             send_queued_bytes: mem.wmem_queued.into(),
             receive_buffer_bytes: mem.rcvbuf.into(),
             receive_queued_bytes: mem.rmem_alloc.into(),
-            receive_window_bytes: info.rcv_wnd.into(),
+            receive_window_bytes: offered_window(&now).into(),
             send_window_bytes: info.snd_wnd.into(),
             segments_out: info.segments_out(),
             retransmits: retransmitted(info),
@@ -451,6 +451,18 @@ pub(crate) mod tests {
             view(Some(&previous), &SocketSample { info, ..now }).retransmits
         };
         assert_eq!((retransmits(2, 0), retransmits(3, 2_000)), (0, 3));
+    }
+
+    #[test]
+    fn a_kernel_that_does_not_report_the_window_shows_the_largest_one() {
+        let (_, now) = samples();
+        let offered = |rcv_wnd, rmem_alloc| {
+            let info = TcpInfo { rcv_wnd, rcv_ssthresh: 65_160, ..now.info };
+            let mem = SkMem { rmem_alloc, ..now.mem };
+            view(None, &SocketSample { info, mem, ..now }).receive_window_bytes
+        };
+        assert_eq!((offered(0, 0), offered(30_000, 0)), (65_160, 30_000));
+        assert_eq!(offered(0, 130_000), 0, "a full buffer");
     }
 
     #[test]

@@ -17,6 +17,7 @@ use signal_hook::iterator::{Handle, Signals};
 use thiserror::Error;
 
 use crate::host::{Host, HostError};
+use crate::last_words;
 use crate::testbed::Hosts;
 
 /// Time that a server has until it must listen, also on a busy machine.
@@ -234,7 +235,7 @@ impl Programs {
                     return Err(CommandError::Timeout {
                         command: running.first().map(|number| shown(clients[*number].1)).unwrap_or_default(),
                         seconds: self.timeout.as_secs(),
-                        words: match last_lines(servers, 1) {
+                        words: match servers.iter().filter_map(last_line).collect::<Vec<_>>().join("; ") {
                             words if words.is_empty() => words,
                             words => format!("; the server said: {words}"),
                         },
@@ -293,7 +294,7 @@ impl Programs {
                     found,
                     wanted: self.listeners,
                     seconds: SERVER_PATIENCE.as_secs(),
-                    words: last_words(words),
+                    words: after_colon(words),
                 });
             }
             match events.recv_timeout(SERVER_POLL) {
@@ -301,7 +302,7 @@ impl Programs {
                     return Err(CommandError::Server {
                         command: shown(command),
                         how: describe(status),
-                        words: last_words(words),
+                        words: after_colon(words),
                     });
                 }
                 Ok(Event::Signal(signal)) => return Err(CommandError::Interrupted(signal)),
@@ -345,11 +346,14 @@ fn start_server(host: &Host, command: &OsStr, sender: &Sender<Event>) -> Result<
 }
 
 /// Returns the last line that a server printed, after a colon; empty if there is none.
-fn last_words(words: &Words) -> String {
-    match last_lines(std::slice::from_ref(words), 1) {
-        line if line.is_empty() => line,
-        line => format!(": {}", line.trim()),
-    }
+fn after_colon(words: &Words) -> String {
+    last_line(words).map(|line| format!(": {line}")).unwrap_or_default()
+}
+
+/// Returns the last line that a server printed; `None`: there is none.
+fn last_line(words: &Words) -> Option<String> {
+    let words = words.lock().unwrap_or_else(PoisonError::into_inner);
+    last_words::of(&String::from_utf8_lossy(&words)).map(str::to_owned)
 }
 
 /// Returns the last lines that each server printed, without empty ones.

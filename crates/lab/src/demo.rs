@@ -26,6 +26,7 @@ pub use result::{DemoReport, MethodReport, PathSummary, Point};
 
 use crate::commands::{CommandError, Outcome};
 use crate::experiments::StopSignal;
+use crate::last_words;
 use crate::path::{self, PathError};
 use crate::sampler::DEFAULT_INTERVAL;
 use crate::spec::PathSpec;
@@ -180,6 +181,6 @@ fn why_without(report: &Value, outcome: &Outcome, errors: &Path) -> String {
         return format!("iperf3: {error}");
     }
     let told = fs::read_to_string(errors).unwrap_or_default();
-    let last = told.lines().rev().map(str::trim).find(|line| !line.is_empty());
+    let last = last_words::of(&told);
     last.map_or_else(|| format!("iperf3 ended with status {}", outcome.status), str::to_owned)
 }

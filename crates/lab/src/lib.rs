@@ -13,6 +13,7 @@ pub mod demo;
 pub mod document;
 pub mod experiments;
 pub mod host;
+mod last_words;
 pub mod link_time;
 pub mod page;
 pub mod path;

@@ -14,6 +14,8 @@ mod process;
 mod schedule;
 pub(crate) mod sizing;
 mod sockets;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
@@ -26,13 +28,12 @@ use bufwise_socket::options::{self, BufferLock};
 use bufwise_units::Micros;
 use nix::sys::prctl;
 use nix::sys::stat::fstat;
-use socket2::{Protocol, SockRef};
 
 use crate::abi::{bw_config, bw_control, bw_flow, bw_order, bw_room};
 use crate::clock::{now, processor_time};
 use crate::config::{Config, ReceiveRule, SendRule};
 use crate::engine::{Order, Shares};
-use crate::flow::FlowState;
+use crate::flow::{FlowState, word};
 use crate::means::Means;
 use crate::reach::{self, Place, SocketCopy};
 use crate::record;
@@ -40,15 +41,18 @@ use crate::release::{self, Released};
 use crate::rules;
 use schedule::{Allowance, PART, Schedule, Search, chosen};
 use sizing::Sizing;
-use sockets::Finder;
+use sockets::{Finder, is_tcp};
 
 /// Number of searches without the socket after which it counts as closed: it may pass from one process to another
 /// meanwhile. Searches that do not know the newest processes do not count: a server that forks closes its own descriptor.
 const MISSED: u32 = 2;
 /// Largest number of peers whose paths are remembered; with one more all are forgotten.
 const PEERS: usize = 1_024;
-/// Time after which a sample also reads the congestion control again, microseconds: an application may choose another one.
-const CONGESTION_AGAIN: u64 = 50_000;
+/// Largest number of connections whose records are kept though they count as closed; with one more all are forgotten.
+const LOST: usize = 1_024;
+/// Time after which a sample also reads the congestion control and the locks of the buffers again, microseconds: an application
+/// may change them.
+const SETTINGS_AGAIN: u64 = 50_000;
 
 /// Sizes the connections of the calling process's descendants ([`UserEngine::new`]), or its own ([`UserEngine::of_itself`]).
 #[derive(Debug)]
@@ -60,6 +64,9 @@ pub struct UserEngine {
     rooms: HashMap<[u32; 4], bw_room>,
     /// Connections by cookie.
     connections: BTreeMap<u64, Watched>,
+    /// Connections that were out of sight until they counted as closed, by cookie. A socket that waits between two processes comes
+    /// back with the settings of the engine, which would look like the application's.
+    lost: BTreeMap<u64, Watched>,
     /// Inodes of sockets that are not connections and never become one.
     no_connections: HashSet<u64>,
     /// Inodes of all sockets that the last search found.
@@ -86,8 +93,8 @@ struct Watched {
     place: Place,
     schedule: Schedule,
     missed: u32,
-    /// Time from which a sample also reads the congestion control, microseconds.
-    congestion_at: u64,
+    /// Time from which a sample also reads the congestion control and the locks, microseconds.
+    settings_at: u64,
     /// Whether it was sampled since [`UserEngine::connections`].
     is_fresh: bool,
 }
@@ -117,6 +124,7 @@ impl UserEngine {
             orders: HashMap::new(),
             rooms: HashMap::new(),
             connections: BTreeMap::new(),
+            lost: BTreeMap::new(),
             no_connections: HashSet::new(),
             met: HashSet::new(),
             finder,
@@ -163,8 +171,14 @@ impl UserEngine {
 
     /// Forgets a closed connection, once its last figures were read.
     pub fn forget(&mut self, cookie: u64) {
-        self.connections.remove(&cookie);
         self.orders.remove(&cookie);
+        let forgotten = self.connections.remove(&cookie);
+        if let Some(lost) = forgotten.filter(|one| one.missed >= MISSED) {
+            if self.lost.len() == LOST {
+                self.lost.clear();
+            }
+            self.lost.insert(cookie, lost);
+        }
     }
 
     /// Returns the time at which [`UserEngine::poll`] is due next.
@@ -204,7 +218,7 @@ impl UserEngine {
         self.finder.refusals().iter().map(String::as_str).chain(before).chain(self.left.as_deref())
     }
 
-    /// Gives back every socket that has a setting, in the processes that outlive the command.
+    /// Gives back every socket that has a setting, in the processes that outlive the command, or inherited by this one.
     pub fn release_all(&mut self) -> Released {
         // A process that was started just before the command's end may hold a socket by now.
         self.finder.list_next();
@@ -215,10 +229,10 @@ impl UserEngine {
         let (finder, connections) = (&mut self.finder, &self.connections);
         let released = release::release_each(flows, Means::Plain, || {
             finder.list_next();
-            let places = finder.search(now().0).places;
+            let found = finder.search(now().0);
             move |flow: &FlowState| {
                 let inode = u64::from(connections.get(&flow.cookie)?.one.inode);
-                reach::at(*places.get(&inode)?, flow.cookie)
+                reach::at(found.place_of(inode)?, flow.cookie)
             }
         });
         self.connections.clear();
@@ -235,8 +249,8 @@ impl UserEngine {
         for watched in self.connections.values_mut().filter(|one| one.is_open()) {
             let inode = u64::from(watched.one.inode);
             known.insert(inode);
-            if let Some(place) = found.places.get(&inode) {
-                (watched.place, watched.missed) = (*place, 0);
+            if let Some(place) = found.place_of(inode) {
+                (watched.place, watched.missed) = (place, 0);
             } else if found.is_complete {
                 watched.missed += 1;
                 if watched.missed >= MISSED {
@@ -262,13 +276,12 @@ impl UserEngine {
     fn take_one(&mut self, socket: &SocketCopy, inode: u64, place: Place) {
         // The search has taken a while.
         let at = now().0;
-        let is_tcp = SockRef::from(socket).protocol().is_ok_and(|found| found == Some(Protocol::TCP));
         // The descriptor's number may belong to another socket by now.
         let is_it = fstat(socket).is_ok_and(|found| found.st_ino == inode);
         if !is_it {
             return;
         }
-        let one = u32::try_from(inode).ok().filter(|_| is_tcp);
+        let one = u32::try_from(inode).ok().filter(|_| is_tcp(socket));
         let Some(one) = one.and_then(|inode| Connection::of(socket, inode).ok()) else {
             self.no_connections.insert(inode);
             return;
@@ -281,22 +294,24 @@ impl UserEngine {
             }
             _ => return,
         }
-        if let Some(watched) = self.connections.get_mut(&one.cookie) {
+        let known = self.connections.remove(&one.cookie).or_else(|| self.lost.remove(&one.cookie));
+        if let Some(mut watched) = known.filter(|known| known.is_of(&one)) {
             // It was out of sight for so long that it counted as closed.
             record::note(&mut watched.flow, &one, at);
             (watched.one, watched.place, watched.missed, watched.is_fresh) = (one, place, 0, true);
+            self.connections.insert(one.cookie, watched);
             return;
         }
-        // The lock shows whether the application has set the buffers; on kernels without it the engine sets none.
-        let lock = if self.sets_buffers { options::buffer_lock(socket) } else { Ok(BufferLock::default()) };
-        let Ok(lock) = lock else { return };
+        let Some(lock) = self.lock_of(socket) else { return };
         let mut flow = sizing::take(&self.config, &one, 0, lock, at);
         flow.paced = self.may_be_paced.into();
+        if let Ok(clamp) = options::window_clamp(socket) {
+            rules::settle_clamp(&self.config, &mut flow, word(clamp.0), 0);
+        }
         let room = self.rooms.get(&flow.remote_ip);
         flow.fit_window.doublings = room.map_or(0, |room| rules::room_doublings(room, at));
         let schedule = Schedule::new(at);
-        let mut watched =
-            Watched { flow, one, place, schedule, missed: 0, congestion_at: at, is_fresh: true };
+        let mut watched = Watched { flow, one, place, schedule, missed: 0, settings_at: at, is_fresh: true };
         // Rules that depend only on a size or a share apply from the start.
         self.sizing(&mut watched, socket).decide(at);
         self.connections.insert(one.cookie, watched);
@@ -343,14 +358,22 @@ impl UserEngine {
     /// Samples and sizes a connection whose socket is at hand; returns whether data has moved.
     fn sample_at(&self, socket: &SocketCopy, watched: &mut Watched, at: u64) -> Option<bool> {
         watched.one.refresh(socket).ok()?;
-        if at >= watched.congestion_at {
+        let mut lock = BufferLock::default();
+        if at >= watched.settings_at {
             watched.one.congestion = CongestionControl::named(&options::congestion_control(socket).ok()?);
-            watched.congestion_at = at + CONGESTION_AGAIN;
+            lock = self.lock_of(socket)?;
+            watched.settings_at = at + SETTINGS_AGAIN;
         }
         let moved = record::moved(&watched.one) != watched.flow.moved;
-        self.sizing(watched, socket).sample(at);
+        self.sizing(watched, socket).sample(at, lock);
         watched.is_fresh = true;
         Some(moved)
+    }
+
+    /// Returns which buffers are locked, by the application or by the engine; none on kernels that do not show it, where the engine
+    /// sets no buffer.
+    fn lock_of(&self, socket: &SocketCopy) -> Option<BufferLock> {
+        if self.sets_buffers { options::buffer_lock(socket).ok() } else { Some(BufferLock::default()) }
     }
 
     fn sizing<'a>(&'a self, watched: &'a mut Watched, socket: &'a SocketCopy) -> Sizing<'a, BorrowedFd<'a>> {
@@ -370,6 +393,13 @@ impl UserEngine {
 impl Watched {
     fn is_open(&self) -> bool {
         !FlowState::is_over(&self.flow)
+    }
+
+    /// Returns whether a socket with its cookie still has the same connection: it may have been connected anew.
+    fn is_of(&self, one: &Connection) -> bool {
+        (self.one.local, self.one.peer) == (one.local, one.peer)
+            && one.info.bytes_acked >= self.flow.bytes_acked
+            && one.info.bytes_received >= self.flow.bytes_received
     }
 
     /// Returns whether it is open, and the last search found its socket in its place.
@@ -408,110 +438,4 @@ fn may_be_paced() -> bool {
 /// some tenths of a millisecond apart. If the kernel refuses this, trains are timed less precisely.
 fn wake_up_in_time() {
     let _since_linux_2_6_28 = prctl::set_timerslack(1);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::net::{TcpListener, TcpStream};
-
-    /// Tests run beside each other in one process: these rules set nothing.
-    fn observer() -> UserEngine {
-        let (send, receive) = (SendRule::Kernel, ReceiveRule::Kernel);
-        UserEngine::of_itself(&Config { send, receive, ..Config::default() })
-    }
-
-    #[test]
-    fn an_engine_of_its_own_process_has_both_ends_and_lets_go_of_what_is_closed() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let server = listener.accept().unwrap().0;
-        let cookies = [&client, &server].map(|end| SockRef::from(end).cookie().unwrap());
-        let mut engine = observer();
-        let open = |engine: &UserEngine| -> Vec<bool> {
-            let flows = engine.flows();
-            let is_open = |cookie| flows.iter().any(|flow| flow.cookie == cookie && !flow.closed);
-            cookies.map(is_open).to_vec()
-        };
-        engine.look_for_sockets(now().0);
-        assert_eq!(open(&engine), [true, true]);
-        // Out of sight for too long: when it is found again, its settings are still ours.
-        let watched = engine.connections.get_mut(&cookies[0]).unwrap();
-        watched.flow.set_pace = 1_000;
-        record::close(&mut watched.flow);
-        engine.look_for_sockets(now().0);
-        assert_eq!(open(&engine), [true, true]);
-        assert_eq!(engine.connections[&cookies[0]].flow.set_pace, 1_000);
-        drop(server);
-        (0..MISSED).for_each(|_| engine.look_for_sockets(now().0));
-        assert_eq!(open(&engine), [true, false]);
-        assert_eq!(engine.limits().count(), 0);
-    }
-
-    #[test]
-    fn a_connection_is_shown_again_once_it_was_sampled_again() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let cookie = SockRef::from(&client).cookie().unwrap();
-        let mut engine = observer();
-        engine.look_for_sockets(now().0);
-        let is_shown = |engine: &mut UserEngine| engine.connections().any(|one| one.cookie == cookie);
-        assert_eq!([is_shown(&mut engine), is_shown(&mut engine)], [true, false]);
-        engine.sample(now().0 + 3_600_000_000);
-        assert_eq!([is_shown(&mut engine), is_shown(&mut engine)], [true, false]);
-    }
-
-    #[test]
-    fn what_old_kernels_cannot_give_back_is_told_where_something_is_sized() {
-        for (send, told) in [(SendRule::Kernel, 0), (SendRule::Fit, 1)] {
-            let mut engine = UserEngine::of_itself(&Config { send, ..Config::default() });
-            engine.sets_buffers = false;
-            assert_eq!(engine.limits().count(), told, "{send:?}");
-        }
-    }
-
-    #[test]
-    fn processes_that_outlive_the_command_are_told() {
-        assert_eq!(left_running(0), None);
-        let says = |count, words: [&str; 2]| {
-            left_running(count).is_some_and(|line| words.iter().all(|words| line.contains(words)))
-        };
-        assert!(says(1, ["a process that the command has started still runs: ", "sizes its connections; "]));
-        assert!(says(2, ["2 processes that the command has started still run", "sizes their connections; "]));
-    }
-
-    #[test]
-    fn samples_have_the_time_at_which_they_are_taken_however_long_the_work_before_takes() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let cookie = SockRef::from(&client).cookie().unwrap();
-        let mut engine = observer();
-        let before = now().0;
-        // The work began long ago, or will end in an hour.
-        engine.look_for_sockets(0);
-        engine.sample(before + 3_600_000_000);
-        let flow = engine.connections[&cookie].flow;
-        let times = [before, flow.opened_at, flow.sampled_at, now().0];
-        assert!(times.is_sorted(), "{times:?}");
-    }
-
-    #[test]
-    fn a_congestion_control_that_the_application_chooses_later_is_seen() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let cookie = SockRef::from(&client).cookie().unwrap();
-        let default = options::congestion_control(&client).unwrap();
-        let mut engine = observer();
-        engine.look_for_sockets(now().0);
-        // Every user may choose Reno and the host's default.
-        for name in ["reno", default.as_str()] {
-            options::set_congestion_control(&client, name).unwrap();
-            let mut watched = engine.connections.remove(&cookie).unwrap();
-            let at = watched.congestion_at;
-            engine.sample_one(cookie, &mut watched, at).unwrap();
-            assert_eq!(watched.one.congestion.as_str(), name);
-            assert_eq!(watched.flow.congestion_control == 1, name == "reno");
-            engine.connections.insert(cookie, watched);
-        }
-    }
 }

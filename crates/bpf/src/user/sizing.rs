@@ -34,13 +34,19 @@ pub(crate) trait Reach {
 
 /// Makes the record of a connection that was found; `lock` says which buffers are locked.
 pub(crate) fn take(config: &bw_config, one: &Connection, netns: u64, lock: BufferLock, at: u64) -> bw_flow {
-    let locks = if lock.send { SEND } else { 0 } | if lock.receive { RECEIVE } else { 0 };
+    let locks = bits(lock);
     let mut flow = record::adopted(one, netns, locks, at);
     if config.take_over == 0 {
         flow.owned = locks;
     }
     rules::begin(config, &mut flow);
     flow
+}
+
+/// Returns the bits of the locked buffers, as in `sk_userlocks`.
+fn bits(lock: BufferLock) -> u32 {
+    let bit = |is_locked, bit| if is_locked { bit } else { 0 };
+    bit(lock.send, SEND) | bit(lock.receive, RECEIVE)
 }
 
 /// One connection at one sample.
@@ -57,10 +63,11 @@ pub(crate) struct Sizing<'a, R> {
 }
 
 impl<R: Reach> Sizing<'_, R> {
-    /// Samples the connection, decides and sets; returns whether buffers were given back because nothing has moved.
-    pub(crate) fn sample(&mut self, at: u64) -> bool {
+    /// Samples the connection, decides and sets; returns whether buffers were given back because nothing has moved. `lock`: which
+    /// buffers were seen to be locked; with privilege none, because programs that still see the connection may have set them.
+    pub(crate) fn sample(&mut self, at: u64, lock: BufferLock) -> bool {
         record::note(self.flow, self.one, at);
-        rules::settle(self.config, self.flow, 0);
+        rules::settle(self.config, self.flow, bits(lock));
         let moved = record::moved(self.one);
         let is_silent = moved == self.flow.moved;
         let is_idle = rules::is_idle(self.config, self.flow, moved, at);
@@ -184,8 +191,8 @@ impl<R: Reach> Sizing<'_, R> {
         if window == 0 { Ok(()) } else { self.set_clamp(&socket, present, window.max(LEAST_CLAMP)) }
     }
 
-    /// Returns the present clamp, after it was tested whether the application, or the route, has set it. Without privilege this is
-    /// tested once bufwise has set a clamp: before, it may be bufwise's own, of a record that was forgotten.
+    /// Returns the present clamp, after it was tested whether the application, or the route, has set it. Without privilege the first
+    /// clamp was tested when the connection was found.
     fn settle_clamp(&mut self, socket: &R::Socket) -> Result<u64, OptionError> {
         let clamp = options::window_clamp(socket)?;
         if self.means == Means::Force || self.flow.set_clamp != 0 {

@@ -12,6 +12,8 @@
 //! - The children of another `bufwise run` among them are left to that: it is nearer, and two rules would overwrite each
 //!   other's settings.
 //! - Sockets: the links in `/proc/PID/fd`, those of the process's first thread. Its other threads share them.
+//! - Connections that this process has inherited, and the command from it, as under inetd(8): once the command has closed
+//!   them, they are reached here, because the process that passed them on may still use them.
 //!
 //! Cost: a few microseconds for a process, and one for each of its descriptors. A list of all processes takes one for each,
 //! 50 ms beside 50,000: more than searches may take at once (`schedule.rs`). So it is made at most once per [`REST`]
@@ -31,6 +33,7 @@ use bufwise_units::Micros;
 use nix::errno::Errno;
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
+use socket2::{Protocol, SockRef};
 
 use crate::clock::{self, processor_time};
 use crate::error::is_scarce;
@@ -75,28 +78,40 @@ pub(super) struct Finder {
     look_up_at: u64,
     list_at: u64,
     list_anyway_at: u64,
+    /// The TCP sockets that this process has inherited, by inode.
+    inherited: HashMap<u64, Place>,
     refusals: Vec<String>,
 }
 
 /// One pass over the processes.
 #[derive(Debug, Default)]
 pub(super) struct Found {
-    /// Place of each socket, by inode.
+    /// Place of each socket of the command's processes, by inode.
     pub(super) places: HashMap<u64, Place>,
+    /// Those of the sockets that this process has inherited.
+    inherited: HashMap<u64, Place>,
     /// Whether there is a new process.
     pub(super) started: bool,
     /// Whether a process that was started shortly before would have been found: a socket that is not here is gone.
     pub(super) is_complete: bool,
 }
 
+impl Found {
+    /// Returns the place of a connection of the command: in one of its processes, or else here, if it was inherited.
+    pub(super) fn place_of(&self, inode: u64) -> Option<Place> {
+        self.places.get(&inode).or_else(|| self.inherited.get(&inode)).copied()
+    }
+}
+
 impl Finder {
     /// Makes a finder of the descendants that this process has from now on. Others may be there already: a shell that becomes
     /// this process (exec) leaves its background processes as children.
     pub(super) fn new() -> Self {
+        let inherited = own_connections();
         let (last_started, used_before) = (last_started(), processor_time());
         let others = processes().unwrap_or_default().into_iter().collect();
         let ours = BTreeSet::new();
-        let mut finder = Self { descends: true, ours, others, last_started, ..Self::of_itself() };
+        let mut finder = Self { descends: true, ours, others, last_started, inherited, ..Self::of_itself() };
         finder.rest(clock::now().0, used_before);
         finder
     }
@@ -118,6 +133,7 @@ impl Finder {
             look_up_at: 0,
             list_at: 0,
             list_anyway_at: 0,
+            inherited: HashMap::new(),
             refusals: Vec::new(),
         }
     }
@@ -160,7 +176,8 @@ impl Finder {
                 Err(error) => is_complete &= !self.is_unread(pid, &error),
             }
         }
-        Found { places, started: started.ok().flatten().unwrap_or_default(), is_complete }
+        let (inherited, started) = (self.inherited.clone(), started.ok().flatten().unwrap_or_default());
+        Found { places, inherited, started, is_complete }
     }
 
     /// Has the next search list the processes in any case, so that it misses none.
@@ -340,6 +357,18 @@ impl Finder {
             self.refusals.push(why);
         }
     }
+}
+
+/// Returns whether a socket is of TCP.
+pub(super) fn is_tcp(socket: &SocketCopy) -> bool {
+    SockRef::from(socket).protocol().is_ok_and(|found| found == Some(Protocol::TCP))
+}
+
+/// Returns the TCP sockets of this process, by inode.
+fn own_connections() -> HashMap<u64, Place> {
+    let of_tcp = |place: Place| reach::whatever_is_at(place).is_ok_and(|socket| is_tcp(&socket));
+    let sockets = reach::sockets_of(std::process::id().cast_signed());
+    sockets.filter(|(_, place)| of_tcp(*place)).collect()
 }
 
 /// Moves the children of `first`, those of `family`, and all their descendants from `unknown` to `family`.

@@ -1,8 +1,8 @@
 //! Checks what the engine needs: cgroup v2, the programs, socket diagnostics, descriptors of other processes.
 
 use std::fs;
-use std::net::{TcpListener, UdpSocket};
-use std::os::fd::AsFd;
+use std::net::UdpSocket;
+use std::os::fd::{AsFd, OwnedFd};
 
 use bufwise_bpf::{Cgroup, Engine, EngineError, kernel_version, reach, sweeps_switch_callbacks_on};
 use bufwise_host::container;
@@ -10,6 +10,7 @@ use bufwise_host::in_words;
 use bufwise_socket::diag::{Connection, Diag};
 use bufwise_socket::options::{self, OptionError};
 use bufwise_units::counted;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 
 use super::{Point, Status};
 use crate::run;
@@ -161,8 +162,12 @@ fn what_users_get(reaches: bool, scope: &str, gives_back: bool) -> Point {
 }
 
 fn buffer_lock() -> Result<(), OptionError> {
-    let socket = TcpListener::bind("127.0.0.1:0").ok();
-    socket.map_or(Ok(()), |socket| options::buffer_lock(socket).map(drop))
+    without_address().map_or(Ok(()), |socket| options::buffer_lock(socket).map(drop))
+}
+
+/// Returns a TCP socket that needs no address: the loopback device may be down.
+fn without_address() -> Option<OwnedFd> {
+    socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).ok()
 }
 
 /// Reports whether buffers can be returned to autotuning.
@@ -208,9 +213,9 @@ fn descriptors() -> Point {
     let name = "sockets in reach";
     let own = std::process::id().cast_signed();
     let fetch = || {
-        let listener = TcpListener::bind("127.0.0.1:0").ok()?;
+        let socket = without_address()?;
         // The socket itself tells its cookie: socket diagnostics may be missing here.
-        let cookie = Connection::of(&listener, 0).ok()?.cookie;
+        let cookie = Connection::of(&socket, 0).ok()?.cookie;
         reach::socket(cookie, &[own], None).map(|_| ())
     };
     match fetch() {

@@ -6,7 +6,8 @@ use std::{fs, io};
 use anyhow::{Context, Result};
 use bufwise_lab::csv;
 use bufwise_lab::experiments::{
-    Experiment, ExperimentResult, SAMPLES, Samples, catalogue, heat_maps, join, markdown, unfinished,
+    Experiment, ExperimentResult, SAMPLES, Samples, catalogue, heat_maps, join, markdown, read_regular,
+    unfinished,
 };
 use bufwise_lab::page::{self, Recorded};
 use clap::Args;
@@ -99,7 +100,7 @@ impl ReportArgs {
 fn add_samples(result: &mut ExperimentResult, path: &Path) -> Result<()> {
     let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
     let path = directory.join(SAMPLES).join(name);
-    let text = match fs::read(&path) {
+    let text = match read_regular(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         text => text.with_context(|| format!("cannot read {}", path.display()))?,
     };

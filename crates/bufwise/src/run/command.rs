@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{self, Child, Command, ExitStatus};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::{env, thread};
@@ -78,8 +78,8 @@ pub(crate) struct Running {
     pid: Pid,
     target: Target,
     ended: Receiver<io::Result<ExitStatus>>,
-    /// The exit status, once it has been received.
-    status: OnceCell<u8>,
+    /// How the command has ended, once that has been received; `None` within: that is not known.
+    status: OnceCell<Option<ExitStatus>>,
     wake: UnixStream,
 }
 
@@ -159,13 +159,13 @@ impl Running {
     pub(crate) fn status(&self) -> Option<u8> {
         if self.status.get().is_none() {
             let status = match self.ended.try_recv() {
-                Ok(ended) => code_of(ended),
-                Err(TryRecvError::Disconnected) => crate::exit::FAILED,
+                Ok(ended) => ended.ok(),
+                Err(TryRecvError::Disconnected) => None,
                 Err(TryRecvError::Empty) => return None,
             };
             let _first = self.status.set(status);
         }
-        self.status.get().copied()
+        self.status.get().copied().map(code_of)
     }
 
     /// Lets signals end this process, as if it did not catch them: the command has ended, and whoever reads the report may let
@@ -174,9 +174,19 @@ impl Running {
         *self.target.lock() = Some(Pid::this());
     }
 
+    /// Ends this process by SIGINT if the terminal has interrupted it, and the command has ended by that: a shell goes on with its
+    /// loop or script if a program exits after Ctrl-C. The first process of a process namespace cannot end so, and exits.
+    pub(crate) fn end_if_interrupted(&self) {
+        let signal = self.status.get().copied().flatten().and_then(|status| status.signal());
+        let is_interrupted = signal == Some(SIGINT) && self.target.interrupted.load(Ordering::Relaxed);
+        if is_interrupted && process::id() != 1 {
+            let _unknown = emulate_default_handler(SIGINT);
+        }
+    }
+
     /// Waits for the end of the command; returns its exit status, as [`Self::status`].
     pub(crate) fn wait(&self) -> u8 {
-        *self.status.get_or_init(|| self.ended.recv().map_or(crate::exit::FAILED, code_of))
+        code_of(*self.status.get_or_init(|| self.ended.recv().ok().and_then(Result::ok)))
     }
 }
 
@@ -208,19 +218,23 @@ fn by_shell(before: &str, program: &OsStr, arguments: &[impl AsRef<OsStr>]) -> C
 }
 
 /// Returns the exit status of a command that has ended, 128 + n after signal n.
-fn code_of(ended: io::Result<ExitStatus>) -> u8 {
+fn code_of(ended: Option<ExitStatus>) -> u8 {
     let code = |status: ExitStatus| status.code().or_else(|| status.signal().map(|signal| 128 + signal));
-    ended.ok().and_then(code).and_then(|code| u8::try_from(code).ok()).unwrap_or(crate::exit::FAILED)
+    ended.and_then(code).and_then(|code| u8::try_from(code).ok()).unwrap_or(crate::exit::FAILED)
 }
 
 /// The process that gets the signals: the command, while it has not been waited for, because its number may be another
 /// process's afterwards; and at last this process.
 #[derive(Clone, Debug, Default)]
-struct Target(Arc<Mutex<Option<Pid>>>);
+struct Target {
+    process: Arc<Mutex<Option<Pid>>>,
+    /// Whether the terminal has interrupted this process.
+    interrupted: Arc<AtomicBool>,
+}
 
 impl Target {
     fn lock(&self) -> MutexGuard<'_, Option<Pid>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.process.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits for the end of the command, and passes nothing on to it any more before its number becomes free.
@@ -252,6 +266,9 @@ fn wait_until_over(command: Pid) {
 /// Passes a signal on to the command, unless the terminal has sent it to the command, too. Nor does the command get back what
 /// it sends to its parent, as some programs do once they are ready, or to its whole process group.
 fn pass_on(origin: &Origin, target: &Target) {
+    if origin.signal == SIGINT && matches!(origin.cause, Cause::Kernel) {
+        target.interrupted.store(true, Ordering::Relaxed);
+    }
     let command = target.lock();
     let Some(pid) = *command else { return };
     if pid == Pid::this() {

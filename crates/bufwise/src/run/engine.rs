@@ -20,7 +20,7 @@ use serde::Serialize;
 pub(super) enum Wanted {
     /// The engine in the kernel if the caller may load it, else the one in user space
     Auto,
-    /// Programs in the kernel (eBPF), on a cgroup of the command's own: needs root
+    /// eBPF programs on a cgroup of the command's own: needs root, or capabilities
     Kernel,
     /// Only this process: needs no privilege, uses neither eBPF nor cgroups
     User,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bufwise_bpf::FlowState;
-use bufwise_host::judge::{Direction, Limited, Queue};
+use bufwise_host::judge::{Direction, Limited, Queue, offered_window};
 use bufwise_socket::diag::{CongestionControl, Connection};
 use bufwise_socket::limit::SocketSample;
 use bufwise_units::Micros;
@@ -185,7 +185,7 @@ impl History {
             send_queued_bytes: connection.mem.wmem_queued.into(),
             cwnd_bytes: connection.info.cwnd().0,
             receive_buffer_bytes: connection.mem.rcvbuf.into(),
-            receive_window_bytes: connection.info.rcv_wnd.into(),
+            receive_window_bytes: offered_window(&sample).into(),
         };
         self.add(point, most);
     }

@@ -3,11 +3,12 @@
 use std::fmt;
 use std::time::Duration;
 
+use bufwise_host::caps::{Caps, Setting};
 use bufwise_host::judge::{BufferOwner, Case, Direction, Limited, Roof};
 use bufwise_host::tuner::plan::Plan;
 use bufwise_host::view::{PolicyNames, Tuned};
 use bufwise_policy::PolicyKind;
-use bufwise_units::{Bytes, counted};
+use bufwise_units::{Bytes, Sample, counted};
 use serde::Serialize;
 
 use super::engine::Kind;
@@ -23,6 +24,9 @@ const LISTED: usize = super::history::KEPT;
 const IN_FULL: usize = 100;
 /// For connections that lasted shorter than this, the text names no limit: it would be that of few samples.
 const TOO_SHORT_SECONDS: f64 = 0.3;
+/// Part of the policy's window, in eighths, that is offered at least where the policy bounds the window: a larger window takes some
+/// segments to open.
+const OFFERED_EIGHTHS: u64 = 7;
 
 /// A command that has ended.
 pub(super) struct Ended {
@@ -99,8 +103,12 @@ impl Report {
         histories: &Histories,
         notes: Vec<String>,
     ) -> Self {
+        let largest = match engine {
+            Kind::User => Caps::of_host().original_maximum(Setting::TcpRmem),
+            Kind::Kernel => None,
+        };
         let mut connections: Vec<ConnectionReport> =
-            histories.kept.values().map(|history| connection(plan, engine, history)).collect();
+            histories.kept.values().map(|history| connection(plan, engine, largest, history)).collect();
         let sum = histories.sum();
         let all = sum.connections();
         if all > LISTED as u64 {
@@ -135,7 +143,8 @@ impl Report {
     }
 }
 
-fn connection(plan: &Plan, engine: Kind, history: &History) -> ConnectionReport {
+/// Returns the report on a connection. `largest`: the host's maximum of receive buffers (memory, bytes); `None` with privilege.
+fn connection(plan: &Plan, engine: Kind, largest: Option<u64>, history: &History) -> ConnectionReport {
     let flow = &history.last;
     let sample = &flow.sample;
     let seconds = history.time().as_secs_f64();
@@ -162,7 +171,7 @@ fn connection(plan: &Plan, engine: Kind, history: &History) -> ConnectionReport 
             application_set_receive_buffer: flow.owned.receive,
         },
         buffers: history.points.clone(),
-        advice: advice(plan, engine, history, &tuned, seconds, goodput_bps),
+        advice: advice(plan, engine, largest, history, &tuned, seconds, goodput_bps),
     }
 }
 
@@ -186,9 +195,29 @@ fn send_buffer_owner(owned: bool, policy: PolicyKind, engine: Kind, tuned: &Tune
     }
 }
 
+/// As [`buffer_owner`], for the receive buffer. Without privilege, the host's maximum (`largest`) may bound the window more than the
+/// policy does, where the kernel goes on autotuning the buffer.
+fn receive_buffer_owner(
+    owned: bool,
+    policy: PolicyKind,
+    tuned: &Tuned,
+    sample: &Sample,
+    largest: Option<u64>,
+) -> BufferOwner {
+    let is_autotuned = tuned.receive_buffer_bytes.is_none();
+    let is_largest = is_autotuned && largest.is_some_and(|largest| sample.rcvbuf.0 >= largest);
+    let offered = sample.rcv_wnd.0;
+    let is_smaller = tuned.receive_window_bytes.is_some_and(|window| offered * 8 < window * OFFERED_EIGHTHS);
+    match buffer_owner(owned, policy) {
+        BufferOwner::Sobas | BufferOwner::Policy if is_largest && is_smaller => BufferOwner::Unprivileged,
+        owner => owner,
+    }
+}
+
 fn advice(
     plan: &Plan,
     engine: Kind,
+    largest: Option<u64>,
     history: &History,
     tuned: &Tuned,
     seconds: f64,
@@ -199,7 +228,7 @@ fn advice(
         direction: history.direction(),
         limited: history.limited().filter(|_| seconds >= TOO_SHORT_SECONDS),
         send: send_buffer_owner(flow.owned.send, plan.choice.send, engine, tuned),
-        receive: buffer_owner(flow.owned.receive, plan.choice.receive),
+        receive: receive_buffer_owner(flow.owned.receive, plan.choice.receive, tuned, &flow.sample, largest),
         roof: match history.direction() {
             Direction::Send => tuned.judged(flow.sample.delivery_rate.bits_per_sec()),
             Direction::Receive => Roof::None,
@@ -407,6 +436,25 @@ mod tests {
             BufferOwner::Application
         );
         assert_eq!(send_buffer_owner(false, PolicyKind::Kernel, Kind::User, &untouched), BufferOwner::Kernel);
+    }
+
+    #[test]
+    fn without_privilege_a_window_below_the_policys_in_the_hosts_largest_buffer_is_the_hosts() {
+        let tuned = Tuned { receive_window_bytes: Some(8_000_000), ..Tuned::default() };
+        let sample = Sample { rcvbuf: Bytes(6 << 20), rcv_wnd: Bytes(4 << 20), ..Sample::default() };
+        let of = |tuned: &Tuned, sample: &Sample, largest| {
+            receive_buffer_owner(false, PolicyKind::Fit, tuned, sample, largest)
+        };
+        let largest = Some(6 << 20);
+        assert_eq!(of(&tuned, &sample, largest), BufferOwner::Unprivileged);
+        let held = Sample { rcv_wnd: Bytes(7_500_000), ..sample };
+        assert_eq!(of(&tuned, &held, largest), BufferOwner::Sobas, "the policy bounds the window");
+        assert_eq!(of(&tuned, &sample, Some(12 << 20)), BufferOwner::Sobas, "autotuning goes on");
+        let sized = Tuned { receive_buffer_bytes: Some(6 << 20), ..tuned };
+        assert_eq!(of(&sized, &sample, largest), BufferOwner::Sobas);
+        assert_eq!(of(&tuned, &sample, None), BufferOwner::Sobas, "with privilege");
+        let own = receive_buffer_owner(true, PolicyKind::Fit, &tuned, &sample, largest);
+        assert_eq!(own, BufferOwner::Application);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use bufwise_bpf::{Cgroup, FlowState, Owners, Released, SendRule, now, processor_time};
+use bufwise_bpf::{Cgroup, FlowState, Owners, Released, now, processor_time};
 use bufwise_host::caps::Raised;
 use bufwise_host::in_words;
 use bufwise_host::leftovers;
@@ -226,11 +226,11 @@ impl Watch {
 
     /// Notes once that the memory budget cannot be kept with this many writing connections.
     fn tell_shortage(&mut self, flows: &[FlowState]) {
-        if self.is_short || self.plan.choice.send_rule() == SendRule::Kernel {
+        if self.is_short {
             return;
         }
         let has_data = |flow: &&FlowState| !flow.closed && flow.sample.send_queued > Bytes::ZERO;
-        if let Some(shortage) = tuner::shortage(flows.iter().filter(has_data), self.plan.budget) {
+        if let Some(shortage) = tuner::shortage(flows.iter().filter(has_data), &self.plan) {
             self.is_short = true;
             self.note(shortage);
         }

@@ -21,9 +21,12 @@ pub(crate) struct Options {
     ///
     /// kernel changes nothing and only measures. drs lets the window follow what arrives in a round trip; drs-ftp is drsFTP as
     /// published. sobas lets the window grow to what the path carries, and no further; sobas:published is the rule as its paper
-    /// has it, for comparisons. fit uses the whole rate of the path and fills no queue, with any server: get bounds the
-    /// window, and put bounds the rate. It acts only on paths with a round trip of 2 ms or more, and for put only on CUBIC and
-    /// Reno; elsewhere it sizes buffers as abt (put) and drs (get) do. fixed:SIZE sets one size.
+    /// has it, for comparisons. drs, drs-ftp and both forms of sobas are rules of the end that receives: put only does what a
+    /// bufwise server with such a policy requests, and needs --policy sobas if that server is to probe the path.
+    ///
+    /// fit uses the whole rate of the path and fills no queue, with any server: get bounds the window, and put bounds the rate.
+    /// It acts only on paths with a round trip of 2 ms or more, and for put only on CUBIC and Reno; elsewhere it sizes buffers
+    /// as abt (put) and drs (get) do. fixed:SIZE sets one size.
     #[arg(long, value_name = "POLICY", default_value = "kernel", value_parser = policy)]
     pub(super) policy: PolicyKind,
     /// Continue what an earlier attempt left, if its last 64 KiB are the same at both ends

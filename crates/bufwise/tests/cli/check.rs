@@ -1,13 +1,13 @@
 //! `bufwise check`: a line for each point, with or without privilege, and the exit status for scripts.
 
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
 use crate::connections::{NO_DAEMON, unprivileged};
-use crate::run::{command, eventually, root};
+use crate::run::{PROGRAM, command, eventually, root};
 use crate::run_command::groups;
 
 fn point<'a>(report: &'a Value, name: &str) -> &'a Value {
@@ -102,4 +102,14 @@ fn root_without_privilege_what_is_missing_is_said_and_the_status_is_1() {
     let user = point(&report, "run, any user");
     assert_eq!(user["status"], "ok");
     assert!(user["found"].as_str().unwrap().starts_with("from user space (no privilege)"), "{user}");
+}
+
+#[test]
+fn root_where_the_loopback_device_is_down_sockets_are_in_reach_all_the_same() {
+    let Some(_alone) = root() else { return };
+    let mut check = Command::new("unshare");
+    check.args(["-n", PROGRAM, "check", "--json", "-"]).args(NO_DAEMON).stdin(Stdio::null());
+    let report: Value = serde_json::from_slice(&check.output().unwrap().stdout).unwrap();
+    assert_eq!(point(&report, "sockets in reach")["status"], "ok", "{report}");
+    assert_ne!(point(&report, "run, any user")["status"], "missing", "{report}");
 }

@@ -134,6 +134,18 @@ fn a_directory_and_a_fifo_with_names_of_results_are_skipped() {
     assert!(markdown.contains("| iperf3 | 18.7 | 6.4 | 23 | valid |"), "{markdown}");
 }
 
+#[test]
+fn a_fifo_in_the_place_of_samples_is_refused_instead_of_waited_for() {
+    let directory = results();
+    let samples = directory.path().join("samples/made-up.json");
+    fs::remove_file(&samples).unwrap();
+    mkfifo(&samples, Mode::S_IRWXU).unwrap();
+    let mut report = Command::new("timeout");
+    let output = report.args(["20", PROGRAM, "lab", "report"]).arg(directory.path()).output().unwrap();
+    let line = only_error(&output, 1);
+    assert!(line.contains("samples/made-up.json") && line.contains("not a regular file"), "{line}");
+}
+
 /// Returns a part of `fit-harm` with one case, as an earlier version wrote it: three runs of each method with these rates in Mbit/s; of the
 /// last method only `valid` runs count.
 fn part(shard: &str, case: &str, rates: [f64; 4], valid: usize) -> Value {

@@ -14,7 +14,7 @@ use bufwise_socket::device::GsoMaxSize;
 
 use crate::connections::unprivileged;
 use crate::place::{Daemon, Net, RMEM, TestGroup};
-use crate::run::{PROGRAM, eventually, only_error, patience, root, run, text};
+use crate::run::{PROGRAM, eventually, only_error, patience, root, root_in_company, run, text};
 
 const FIXED: u32 = 2 * 80 * 1_024;
 
@@ -159,6 +159,47 @@ fn root_the_end_of_the_unit_leaves_a_daemon_alone_that_was_started_by_hand() {
         command.arg(PROGRAM).args(after_the_end_of_the_unit()).output().unwrap();
     assert!(status.success(), "{}", String::from_utf8_lossy(&stderr));
     assert!(net.rmem().ends_with(" 67108864"), "{}", daemon.log());
+}
+
+/// Runs `restore --leftovers` in a namespace without these capabilities, with the journals of that directory.
+fn restore_without(capabilities: &str, net: &Net, journals: &Path) -> Output {
+    let script = "mkdir -p /run/bufwise && mount --bind \"$0\" /run/bufwise && exec setpriv \"$@\"";
+    let mut command = net.command("unshare");
+    command.args(["-m", "sh", "-c", script]).arg(journals);
+    command.arg(format!("--bounding-set={capabilities}")).arg("--inh-caps=-all");
+    // Root without capabilities may not reach the program's path: a descriptor that is already open starts it.
+    command.args(["--", "/proc/self/fd/0", "restore", "--leftovers"]);
+    command.stdin(fs::File::open(PROGRAM).unwrap()).output().unwrap()
+}
+
+#[test]
+fn root_settings_are_put_back_where_programs_cannot_be_listed() {
+    let Some(_others) = root_in_company() else { return };
+    let (net, journals) = (Net::new(), tempfile::tempdir().unwrap());
+    let raised = "4096 131072 7654321";
+    net.set_rmem(raised);
+    let cookie = net.inside(|| bufwise_host::caps::here().unwrap());
+    let journal = journals.path().join(format!("caps-{cookie}"));
+    fs::write(&journal, format!("net.ipv4.tcp_rmem\t{RMEM}\t{raised}\n")).unwrap();
+    // Without any capability, as in a container, root may still write the settings of a namespace.
+    let output = restore_without("-all", &net, journals.path());
+    let error = only_error(&output, 1);
+    assert!(error.contains("cannot ask which programs are on the cgroup"), "{error}");
+    let said = text(&output.stdout);
+    assert!(said.contains(&format!("net.ipv4.tcp_rmem = {RMEM} (network namespace ")), "{said}");
+    assert_eq!(net.rmem(), RMEM);
+    assert!(!journal.exists());
+}
+
+#[test]
+fn root_a_journal_is_kept_while_its_namespace_may_be_hidden() {
+    let Some(_alone) = root() else { return };
+    let (net, journals) = (Net::new(), tempfile::tempdir().unwrap());
+    // It stands for the namespace of a process with more capabilities than `restore` has.
+    let journal = journals.path().join("caps-999999999999");
+    fs::write(&journal, format!("net.ipv4.tcp_rmem\t{RMEM}\t4096 131072 7654321\n")).unwrap();
+    let output = restore_without("-sys_ptrace", &net, journals.path());
+    assert!(journal.exists(), "{output:?}");
 }
 
 #[test]

@@ -212,6 +212,14 @@ fn a_key_that_interrupts_reaches_a_command_that_has_left_the_terminal() {
 }
 
 #[test]
+fn a_key_that_ends_the_command_ends_bufwise_likewise_so_that_a_shell_ends_its_loop() {
+    let (mut child, mut terminal) = at_a_terminal(&["sh", "-c", "echo up; exec sleep 60"]);
+    terminal.write_all(b"\x03").unwrap();
+    eventually("it ends", || child.try_wait().unwrap().is_some());
+    assert_eq!(child.wait().unwrap().signal(), Some(2));
+}
+
+#[test]
 fn the_signal_by_which_service_managers_end_httpd_reaches_the_command() {
     let mut child = command(&["run", "--engine", "user", "--", "sh", "-c", &ends_after("WINCH")])
         .stdout(Stdio::piped())

@@ -2,7 +2,8 @@
 
 use std::fs::{self, File};
 use std::io::Read;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 use std::thread;
@@ -14,7 +15,7 @@ use bufwise_units::Bytes;
 use serde_json::Value;
 
 use crate::place::Net;
-use crate::run::{eventually, only_error, root};
+use crate::run::{command, eventually, only_error, root};
 
 /// Payload under `fixed:64KiB`.
 const SIZE: Bytes = Bytes(65_536);
@@ -74,6 +75,30 @@ fn root_without_privilege_an_orphans_connection_is_sized_and_given_back() {
     let connection = &report["connections"][0];
     assert_eq!(connection["direction"], "send");
     assert!(connection["bytes_acked"].as_u64() > Some(100_000), "{connection}");
+}
+
+#[test]
+fn a_connection_that_the_command_has_inherited_is_given_back_to_the_process_that_keeps_it() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (server, _) = listener.accept().unwrap();
+    if options::buffer_lock(&client).is_err() {
+        return bufwise_trial::skip("needs Linux 5.15");
+    }
+    let mut run =
+        command(&["run", "--engine", "user", "--policy", "fixed:64KiB", "--json", "-", "--", "cat"]);
+    run.stdin(OwnedFd::from(client.try_clone().unwrap())).stdout(Stdio::piped()).stderr(Stdio::null());
+    let run = run.spawn().unwrap();
+    eventually("its sizes are set", || {
+        options::send_buffer(&client).unwrap() == SIZE.times(2)
+            && options::window_clamp(&client).unwrap() == SIZE
+    });
+    // The command reads the end.
+    server.shutdown(Shutdown::Write).unwrap();
+    let report: Value = serde_json::from_slice(&run.wait_with_output().unwrap().stdout).unwrap();
+    assert!(report["notes"].to_string().contains("1 connection given back to the kernel"), "{report}");
+    assert_eq!(options::buffer_lock(&client).unwrap(), BufferLock::default());
+    assert!(options::window_clamp(&client).unwrap() > SIZE);
 }
 
 #[test]

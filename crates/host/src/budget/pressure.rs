@@ -8,6 +8,8 @@
 
 use std::fmt;
 
+use bufwise_bpf::SendRule;
+use bufwise_policy::PolicyKind;
 use bufwise_units::{Bytes, counted};
 use serde::{Deserialize, Serialize};
 
@@ -73,6 +75,8 @@ impl fmt::Display for Pressure {
 pub(crate) struct Measures {
     send: Measure,
     receive: Measure,
+    /// Whether send buffers shrink while the send queues hold more than their budget.
+    shrinks: bool,
     host: Option<TcpMemory>,
 }
 
@@ -95,6 +99,7 @@ impl Measures {
         Self {
             send: Measure { budget: plan.budget, held: send, asked: asked.send },
             receive: Measure { budget: plan.receive_budget, held: receive, asked: asked.receive },
+            shrinks: shrinks(plan),
             host,
         }
     }
@@ -102,14 +107,15 @@ impl Measures {
 
 /// Returns every cause that applies; empty: memory suffices.
 pub(crate) fn causes(measures: &Measures) -> Vec<Pressure> {
-    let Measures { send, receive, host } = measures;
+    let Measures { send, receive, shrinks, host } = measures;
+    let effect = if *shrinks { "; buffers shrink" } else { "" };
     let held = |cause, name: &str, side: &Measure, effect: &str| {
         let (held, budget) = (side.held.readable(), side.budget.readable());
         let sentence = || format!("{name} queues hold {held} of {budget}{effect}");
         (side.held > side.budget).then(|| Pressure { cause, sentence: sentence() })
     };
     let causes = [
-        held(PressureCause::SendHeld, "send", send, "; buffers shrink"),
+        held(PressureCause::SendHeld, "send", send, effect),
         demand(PressureCause::SendDemand, "", send),
         held(PressureCause::ReceiveHeld, "receive", receive, ""),
         unread(receive).or_else(|| demand(PressureCause::ReceiveDemand, " to receive", receive)),
@@ -123,6 +129,12 @@ pub(crate) fn causes(measures: &Measures) -> Vec<Pressure> {
         }),
     ];
     causes.into_iter().flatten().collect()
+}
+
+/// Returns whether the plan's rule shrinks send buffers under pressure. Matsuo has no such rule.
+fn shrinks(plan: &Plan) -> bool {
+    let has_shares = !matches!(plan.choice.send_rule(), SendRule::Kernel | SendRule::Fixed);
+    has_shares && plan.choice.send != PolicyKind::SabtPublished && !plan.observe_only
 }
 
 impl Measure {
@@ -161,6 +173,7 @@ fn unread(side: &Measure) -> Option<Pressure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tuner::plan;
 
     const MB: u64 = 1_000_000;
 
@@ -173,7 +186,7 @@ mod tests {
     }
 
     fn told(send: Measure, receive: Measure, host: Option<TcpMemory>) -> Vec<String> {
-        let causes = causes(&Measures { send, receive, host });
+        let causes = causes(&Measures { send, receive, shrinks: true, host });
         causes.into_iter().map(|one| one.sentence).collect()
     }
 
@@ -212,6 +225,24 @@ mod tests {
                 "receive queues hold 17.00 MB of 16.00 MB"
             ]
         );
+    }
+
+    #[test]
+    fn buffers_shrink_by_rules_with_shares_alone_and_in_no_dry_run() {
+        let sentence = |policy: &str, observe_only| {
+            let memory = Some(Bytes(16 * MB));
+            let asked = plan::Asked { memory, receive_memory: memory, ..plan::Asked::default() };
+            let plan = Plan { observe_only, ..Plan::new(policy.parse().unwrap(), asked).unwrap() };
+            let held = [Bytes(17 * MB), Bytes::ZERO];
+            causes(&Measures::new(&plan, &AskedBoth::default(), held, None)).remove(0).sentence
+        };
+        for policy in ["abt", "eq", "sabt", "fit", "abt:published"] {
+            assert_eq!(sentence(policy, false), "send queues hold 17.00 MB of 16.00 MB; buffers shrink");
+            assert_eq!(sentence(policy, true), "send queues hold 17.00 MB of 16.00 MB");
+        }
+        for policy in ["drs", "kernel", "fixed:64KiB", "sabt:published"] {
+            assert_eq!(sentence(policy, false), "send queues hold 17.00 MB of 16.00 MB", "{policy}");
+        }
     }
 
     #[test]

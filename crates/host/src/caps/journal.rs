@@ -89,9 +89,16 @@ impl Membership {
 
 impl Directory {
     /// Makes the directory if needed, and waits until no other process has it locked.
+    ///
+    /// # Errors
+    /// Others than the owner can write to the directory, and so choose the values that are restored; or the system's answer.
     pub(super) fn lock(path: &Path) -> Result<Self> {
         let what = || format!("cannot keep a journal in {}", path.display());
         DirBuilder::new().recursive(true).mode(0o755).create(path).during(what)?;
+        if fs::metadata(path).during(what)?.mode() & 0o022 != 0 {
+            let why = "others than its owner can write to it; its mode has to be 755";
+            return Err(io::Error::other(why)).during(what);
+        }
         let file = private_file(&path.join("lock")).during(what)?;
         let alone = Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, errno)| errno).during(what)?;
         // Left if its writer was killed or failed.

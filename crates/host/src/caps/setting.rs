@@ -12,6 +12,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bufwise_socket::device::{Device, DeviceError, Devices, GsoMaxSize};
+use nix::errno::Errno;
 
 use super::Change;
 use crate::error::{During, Error, Result};
@@ -177,11 +178,18 @@ pub(super) struct Settings {
 
 impl Settings {
     /// Opens the settings of the calling thread's network namespace, files below `root`; a file that is missing, or
-    /// that this process may not write, is skipped.
+    /// that this process may not read, is skipped.
     pub(super) fn open(root: &Path) -> Result<Self, DeviceError> {
         let file = |setting: Setting| {
-            let file = File::options().read(true).write(true).open(root.join(setting.path()?)).ok()?;
-            Some(Open { setting, access: Access::File(Arc::new(file)) })
+            let path = root.join(setting.path()?);
+            let access = match File::options().read(true).write(true).open(&path) {
+                Ok(file) => Access::File(Arc::new(file)),
+                Err(error) => {
+                    let refusal = Errno::from_raw(error.raw_os_error()?);
+                    Access::ReadOnly(Arc::new(File::open(path).ok()?), refusal)
+                }
+            };
+            Some(Open { setting, access })
         };
         Ok(Self {
             files: Setting::FILES.into_iter().filter_map(file).collect(),
@@ -189,6 +197,11 @@ impl Settings {
             devices: Arc::new(Mutex::new(Devices::open()?)),
             are_the_first: are_of_the_first(root),
         })
+    }
+
+    /// Closes the files that this process may not write.
+    pub(super) fn retain_writable(&mut self) {
+        self.files.retain(|open| !matches!(open.access, Access::ReadOnly(..)));
     }
 
     /// Returns the files and, with `devices`, every present device.
@@ -237,6 +250,8 @@ pub(super) struct Open {
 #[derive(Clone, Debug)]
 enum Access {
     File(Arc<File>),
+    /// A file that this process may not write, and why not.
+    ReadOnly(Arc<File>, Errno),
     Device(Device, Arc<Mutex<Devices>>),
 }
 
@@ -244,7 +259,7 @@ impl Open {
     /// Reads the value; `NotFound` if the setting is gone.
     pub(super) fn read(&self) -> io::Result<Value> {
         let file = match &self.access {
-            Access::File(file) => file,
+            Access::File(file) | Access::ReadOnly(file, _) => file,
             Access::Device(device, devices) => {
                 let mut devices = devices.lock().unwrap_or_else(PoisonError::into_inner);
                 return devices.gso_max_size(*device).map(Value::from).map_err(|error| match error {
@@ -271,6 +286,7 @@ impl Open {
     pub(super) fn write(&self, value: &Value) -> io::Result<()> {
         match &self.access {
             Access::File(file) => file.write_all_at(format!("{value}\n").as_bytes(), 0),
+            Access::ReadOnly(_, refusal) => Err((*refusal).into()),
             Access::Device(device, devices) => {
                 let mut devices = devices.lock().unwrap_or_else(PoisonError::into_inner);
                 devices.set_gso_max_size(*device, value.try_into()?).map_err(io::Error::other)

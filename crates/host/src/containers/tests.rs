@@ -225,13 +225,16 @@ fn a_bounded_number_is_kept_and_the_numbers_of_all_others_are_told() {
 }
 
 #[test]
-fn a_users_own_cgroups_and_engines_without_pods_have_no_names_of_pods() {
+fn cgroups_of_users_and_services_and_engines_without_pods_have_no_names_of_pods() {
     let (directory, mut containers) = runtimes();
     let file = directory.path().join("containerd").join(id("a")).join("config.json");
     write(&file, containerd_spec("shop", "web", "nginx"));
     let users = format!("/user.slice/user-1000.slice/user@1000.service{}", pods_path("a"));
     let docker = format!("/system.slice/docker-{}.scope", id("a"));
-    for (number, path) in [users, docker].iter().enumerate() {
+    let services = format!("/system.slice/app.service/kubepods/pod{UID}/{}", id("a"));
+    let others = format!("/machine.slice/machine-test.scope{}", pods_path("a"));
+    let lxc = format!("/lxc.payload.test{}", pods_path("a"));
+    for (number, path) in [users, docker, services, others, lxc].iter().enumerate() {
         let number = u64::try_from(number).unwrap();
         assert_eq!(containers.of(number, path, Micros::ZERO).unwrap().pod, None, "{path}");
     }

@@ -33,7 +33,7 @@ pub enum ControlError {
         owner: u32,
     },
     /// Users other than the owner could replace the socket.
-    #[error("the socket's directory {} can be written by others: chmod go-w it", path.display())]
+    #[error("the socket's directory {} can be written by others: choose another one", path.display())]
     WritableDirectory {
         /// The directory's path.
         path: PathBuf,

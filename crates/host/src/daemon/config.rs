@@ -60,6 +60,7 @@ pub struct Options {
     /// Whether the host's maxima are raised while the daemon runs.
     pub raise_caps: Option<bool>,
     /// The control socket's path.
+    #[serde(deserialize_with = "file_path")]
     pub socket: Option<PathBuf>,
     /// Format of the log's lines.
     #[serde(alias = "log_format", deserialize_with = "written")]
@@ -74,6 +75,7 @@ pub struct Options {
     #[serde(deserialize_with = "written")]
     pub otlp_interval: Option<Interval>,
     /// File of the history on disk; `None`: not kept.
+    #[serde(deserialize_with = "file_path")]
     pub history: Option<PathBuf>,
     /// Groups of connections with settings of their own; only in the file.
     #[serde(rename = "group")]
@@ -250,6 +252,15 @@ fn not_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<Pa
     Ok(Some(paths))
 }
 
+/// Deserialises the path of a file that the daemon makes.
+fn file_path<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<PathBuf>, D::Error> {
+    let path = PathBuf::deserialize(deserializer)?;
+    if path.as_os_str().is_empty() {
+        return Err(de::Error::custom("the path is empty: write a whole one, or leave the key out"));
+    }
+    Ok(Some(path))
+}
+
 /// Deserialises a value in its command-line form.
 pub(super) fn written<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
 where
@@ -356,6 +367,8 @@ mod tests {
             ("memory = true", &["line 1: memory", "64MiB"]),
             ("cgroups = \"/a\"", &["line 1: cgroups", "sequence"]),
             ("cgroups = [\"/a\", \"\"]", &["line 1: cgroups", "empty", "/system.slice/"]),
+            ("socket = \"\"", &["line 1: socket", "empty", "leave the key out"]),
+            ("history = \"\"", &["line 1: history", "empty", "leave the key out"]),
             ("override = \"yes\"", &["line 1: override", "boolean"]),
             ("policy", &["line 1"]),
             ("socket = \"\u{1}", &["line 1"]),

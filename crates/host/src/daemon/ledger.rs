@@ -77,8 +77,9 @@ impl Ledgers {
         let mut all: Vec<Shares> = Self::new(task).all.iter().map(|ledger| ledger.books.shares()).collect();
         for (shares, former) in all.iter_mut().zip(inherit) {
             let Some(former) = former.and_then(|number| self.all.get(number)) else { continue };
-            shares.level = lowered(shares.level, former.books.asked().send.level);
-            shares.window = lowered(shares.window, former.books.shares().window);
+            let before = former.books.shares();
+            shares.level = lowered(shares.level, before.level);
+            shares.window = lowered(shares.window, before.window);
         }
         all
     }
@@ -268,6 +269,12 @@ mod tests {
         assert_eq!(shares[0].level, Some(Bytes(41_943)), "four fifths of 512 KiB among ten");
         assert!(shares[0].window < begins[0].window, "{shares:?}");
         assert_eq!(shares[1], begins[1], "connections that are given back begin anew");
+
+        let mut ledgers = Ledgers::new(&halves("sabt"));
+        ledgers.observe(&[ten(1), ten(11)], None, Micros::from_secs(1), |_| true);
+        let former = ledgers.all[0].books.shares().level;
+        assert!(former.is_some(), "the level of connections without an order");
+        assert_eq!(ledgers.shares_of(&halves("sabt"), &[Some(0), None])[0].level, former);
     }
 
     #[test]

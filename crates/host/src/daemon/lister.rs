@@ -147,7 +147,7 @@ fn list(inquiry: &Inquiry, cgroups: &mut Cgroups) -> Listing {
 
 /// Returns why a part's budget cannot be kept with these writers; for a group the text has its name.
 fn shortage(terms: &Terms, writers: &[&FlowState]) -> Option<String> {
-    let text = tuner::shortage(writers.iter().copied(), terms.plan.budget)?;
+    let text = tuner::shortage(writers.iter().copied(), &terms.plan)?;
     Some(match &terms.group {
         Some(name) => format!("group {name}: {text}"),
         None => text,

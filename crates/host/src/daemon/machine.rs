@@ -86,6 +86,8 @@ pub(super) struct Daemon {
     counts: Counts,
     contained: bool,
     in_the_first: bool,
+    /// [`Task::is_late`] of the task; it reads the host's settings, so it is asked once per task.
+    is_late: bool,
     /// SIGHUP came during a load.
     hung_up: bool,
     /// Logged once the first sweep of an engine is over.
@@ -127,6 +129,7 @@ impl Daemon {
         let task = Arc::new(task);
         Self {
             ledgers: Ledgers::new(&task),
+            is_late: task.is_late(),
             task,
             phase: Phase::Starting,
             began: now,
@@ -245,7 +248,11 @@ impl Daemon {
         self.known = found.known.clone();
         let any_new = !found.new.is_empty() || !found.remade.is_empty();
         self.tell_trouble(Trouble::Search, None, now);
-        self.tell_found(found, now);
+        let bounds_all = match &self.phase {
+            Phase::Reloading(Reload { stage: Stage::Loading(next), .. }) => next.bounds_all(),
+            _ => self.task.bounds_all(),
+        };
+        self.tell_found(found, bounds_all, now);
         match &self.phase {
             Phase::Starting => {
                 let task = Arc::clone(&self.task);
@@ -312,6 +319,7 @@ impl Daemon {
             Phase::Reloading(Reload { stage, asked, .. }) => {
                 if let Stage::Loading(task) = stage {
                     self.ledgers.renew(&task, &task.inherits(&self.task));
+                    self.is_late = task.is_late();
                     self.task = task;
                 }
                 self.announcement = asked.then_some(Announcement::Reloaded);

@@ -12,7 +12,7 @@ use bufwise_socket::diag::{Connection, Diag, States};
 
 use super::event::Found;
 use super::recorder::Watched;
-use crate::caps::{Caps, Change, Raised, Wanted};
+use crate::caps::{Caps, Change, Raised, Setting, Wanted};
 use crate::error::{During, Error, Result, in_words};
 use crate::leftovers::{self, Cleared};
 use crate::netns::{self, Namespace};
@@ -38,6 +38,9 @@ pub(super) struct Namespaces {
     most: usize,
     /// The size in bytes to which the shares last bounded the devices.
     at_once: Option<u64>,
+    /// Settings that the administrator has changed, by the inode of their namespace. They are not raised again when a reload
+    /// has restored all others.
+    administrators: BTreeMap<u64, BTreeSet<Setting>>,
 }
 
 impl Default for Namespaces {
@@ -49,7 +52,8 @@ impl Default for Namespaces {
 impl Namespaces {
     /// Starts without any namespace; at most `most` will be known at a time.
     pub(super) fn with_room_for(most: usize) -> Self {
-        Self { known: BTreeMap::new(), caps: Caps::of_host(), most, at_once: None }
+        let (known, administrators) = (BTreeMap::new(), BTreeMap::new());
+        Self { known, caps: Caps::of_host(), most, at_once: None, administrators }
     }
 
     /// Searches for namespaces: the daemon's own and those of the processes of `groups`; without groups, all that
@@ -67,8 +71,15 @@ impl Namespaces {
                 maximum @ Wanted::Maximum(..) => maximum,
             })
             .collect();
+        self.raise(&wanted, &mut found);
+        Ok(found)
+    }
+
+    /// Applies `wanted` in the known namespaces, except where that is done already.
+    fn raise(&mut self, wanted: &[Wanted], found: &mut Found) {
         for (inode, known) in &mut self.known {
-            let changes = known.raise(&self.caps, &wanted, &mut found.failed);
+            let administrators = self.administrators.get(inode).cloned().unwrap_or_default();
+            let changes = known.raise(&self.caps, wanted, administrators, &mut found.failed);
             let label = known.namespace.label();
             if found.known.insert(*inode) {
                 found.new.push((label, changes));
@@ -76,7 +87,6 @@ impl Namespaces {
                 found.raised.push((label, changes));
             }
         }
-        Ok(found)
     }
 
     /// Drops namespaces that are gone, and opens new ones; leaves the inodes of those that were known before in
@@ -89,6 +99,7 @@ impl Namespaces {
         if present.is_complete {
             let keeps = |inode: u64| present.met.contains(&inode) && is_ours(inode);
             found.gone = self.drop_others(keeps, &mut found.failed);
+            self.administrators.retain(|inode, _| present.met.contains(inode));
         }
         found.known = self.known.keys().copied().collect();
         let others = present.met.iter().copied().filter(|inode| *inode != present.own);
@@ -152,12 +163,26 @@ impl Namespaces {
 
     /// Restores the bounds, also in namespaces that have inherited them.
     pub(super) fn release(&mut self) -> Cleared {
+        let (mut cleared, any_raised) = self.release_known();
+        if any_raised {
+            leftovers::clear_inherited(&mut cleared);
+        }
+        cleared
+    }
+
+    /// Restores the bounds of the known namespaces, and closes these; returns whether any bound was raised.
+    fn release_known(&mut self) -> (Cleared, bool) {
         let mut cleared = Cleared::default();
         let mut any_raised = false;
         self.at_once = None;
-        for Known { namespace, raised, .. } in std::mem::take(&mut self.known).into_values() {
-            let Some(raised) = raised else { continue };
+        for (inode, Known { namespace, raised, .. }) in std::mem::take(&mut self.known) {
+            let Some(mut raised) = raised else { continue };
             any_raised = true;
+            // Mostly none since they were last checked; an error comes again below.
+            let _changes = raised.administrators_changes();
+            if !raised.left_alone().is_empty() {
+                self.administrators.insert(inode, raised.left_alone().clone());
+            }
             let label = namespace.label();
             match raised.release() {
                 Ok(changes) => {
@@ -167,10 +192,7 @@ impl Namespaces {
                 Err(error) => cleared.failed.push(format!("network namespace {label}: {}", in_words(&error))),
             }
         }
-        if any_raised {
-            leftovers::clear_inherited(&mut cleared);
-        }
-        cleared
+        (cleared, any_raised)
     }
 
     /// Returns each namespace's diagnostics for the history's thread; namespaces that cannot be entered are skipped.
@@ -200,13 +222,20 @@ impl Namespaces {
 }
 
 impl Known {
-    /// Applies `wanted`, unless that is done already. Returns the changes; adds a refusal to `failed` unless it is the
-    /// same as the last time.
-    fn raise(&mut self, caps: &Caps, wanted: &[Wanted], failed: &mut Vec<String>) -> Vec<Change> {
+    /// Applies `wanted`, except to the `administrators` settings, unless that is done already. Returns the changes; adds a
+    /// refusal to `failed` unless it is the same as the last time.
+    fn raise(
+        &mut self,
+        caps: &Caps,
+        wanted: &[Wanted],
+        administrators: BTreeSet<Setting>,
+        failed: &mut Vec<String>,
+    ) -> Vec<Change> {
         if self.raised.is_some() || wanted.is_empty() {
             return Vec::new();
         }
-        let (raised, refused) = match self.namespace.run(|| caps.raise_most(wanted)).flatten() {
+        let done = self.namespace.run(|| caps.raise_most(wanted, administrators)).flatten();
+        let (raised, refused) = match done {
             Ok((raised, refused)) => (Some(raised), refused),
             Err(error) => (None, Some(error)),
         };
@@ -277,16 +306,45 @@ mod tests {
         fs::write(&journals, "").unwrap();
         let (caps, mut known, mut failed) = (Caps::with_journals(&journals), blue(), Vec::new());
         // No maximum is so small: nothing changes on this host.
-        let wanted = [Wanted::Maximum(crate::caps::Setting::TcpRmem, 1)];
+        let wanted = [Wanted::Maximum(Setting::TcpRmem, 1)];
         for _ in 0..2 {
-            known.raise(&caps, &wanted, &mut failed);
+            known.raise(&caps, &wanted, BTreeSet::new(), &mut failed);
             assert!(known.raised.is_none());
         }
         let [told] = &failed[..] else { panic!("{failed:?}") };
         assert!(told.starts_with("network namespace blue: cannot keep a journal in "), "{told}");
         fs::remove_file(&journals).unwrap();
-        known.raise(&caps, &wanted, &mut failed);
+        known.raise(&caps, &wanted, BTreeSet::new(), &mut failed);
         assert!(known.raised.is_some() && failed.len() == 1, "{failed:?}");
+    }
+
+    #[test]
+    fn a_setting_that_the_administrator_has_changed_is_not_raised_again_by_a_reload() {
+        let directory = tempfile::tempdir().unwrap();
+        let setting = directory.path().join("sys/net/ipv4/tcp_rmem");
+        fs::create_dir_all(setting.parent().unwrap()).unwrap();
+        let raise = |namespaces: &mut Namespaces| {
+            namespaces.known.insert(7, blue());
+            namespaces.raise(&[Wanted::Maximum(Setting::TcpRmem, 8_000)], &mut Found::default());
+            fs::read_to_string(&setting).unwrap()
+        };
+        for is_noticed_before in [true, false] {
+            fs::write(&setting, "1 2 4001\n").unwrap();
+            let mut namespaces = Namespaces { caps: Caps::below(directory.path()), ..Namespaces::default() };
+            for _ in 0..2 {
+                assert_eq!(raise(&mut namespaces), "1 2 8000\n");
+                namespaces.release_known();
+            }
+            assert_eq!(raise(&mut namespaces), "1 2 8000\n");
+            fs::write(&setting, "1 2 5001\n").unwrap();
+            if is_noticed_before {
+                assert_eq!(namespaces.changes().len(), 1);
+            }
+            for _ in 0..2 {
+                assert!(namespaces.release_known().0.failed.is_empty());
+                assert_eq!(raise(&mut namespaces), "1 2 5001\n");
+            }
+        }
     }
 
     #[test]
@@ -304,8 +362,8 @@ mod tests {
         let journals = directory.path().join("journals");
         let (mut known, mut failed) = (blue(), Vec::new());
         // No maximum is so small: nothing changes on this host.
-        let wanted = [Wanted::Maximum(crate::caps::Setting::TcpRmem, 1)];
-        known.raise(&Caps::with_journals(&journals), &wanted, &mut failed);
+        let wanted = [Wanted::Maximum(Setting::TcpRmem, 1)];
+        known.raise(&Caps::with_journals(&journals), &wanted, BTreeSet::new(), &mut failed);
         assert!(known.raised.is_some() && failed.is_empty(), "{failed:?}");
         fs::remove_dir_all(&journals).unwrap();
         // In the way of the directory.

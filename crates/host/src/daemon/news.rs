@@ -184,7 +184,7 @@ impl News {
         is_ready: &impl Fn(Kind) -> bool,
     ) -> Option<Line> {
         let has_data = |flow: &&FlowState| !flow.closed && flow.sample.send_queued > Bytes::ZERO;
-        let shortage = tuner::shortage(flows.iter().filter(has_data), plan.budget);
+        let shortage = tuner::shortage(flows.iter().filter(has_data), plan);
         let is_news = is_news(&mut self.short, shortage.is_some(), || is_ready(Kind::Shortage));
         shortage.filter(|_| is_news).map(|shortage| Line::warning(Kind::Shortage, shortage))
     }

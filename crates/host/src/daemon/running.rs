@@ -48,7 +48,11 @@ impl Running {
     /// Replaces the running engines by new ones. The new ones are loaded before the old ones are changed; if a later
     /// step fails, the old ones are attached again.
     pub(super) fn load(&mut self, load: Load, namespaces: &mut Namespaces) -> Event {
-        let mut units = match Unit::load_all(&load) {
+        // All loads together may take longer than a heartbeat is valid.
+        let keep_alive = || {
+            let _left_to_the_next_heartbeat = each(self.units.iter_mut().map(Unit::renew));
+        };
+        let mut units = match Unit::load_all(&load, keep_alive) {
             Ok(units) => units,
             Err(error) => return Event::Loaded(Err(error)),
         };
@@ -87,6 +91,8 @@ impl Running {
         for (unit, before) in units.iter_mut().zip(&load.inherit) {
             unit.inherit(before.and_then(|number| self.units.get(number)))?;
         }
+        // The first heartbeat is older than all that was done since.
+        each(units.iter_mut().map(Unit::renew))?;
         Ok((attach_all(units, task)?, programs))
     }
 
@@ -259,10 +265,7 @@ impl Running {
 
     /// Renews the heartbeat of each engine; returns how many connections have come or gone since the last sample.
     pub(super) fn heartbeat(&mut self) -> Result<u64> {
-        each(self.units.iter_mut().map(|unit| {
-            let shares = unit.engine.shares().unwrap_or_default();
-            unit.engine.heartbeat(shares)
-        }))?;
+        each(self.units.iter_mut().map(Unit::renew))?;
         Ok(self.turnover()?.saturating_sub(self.seen_turnover))
     }
 
@@ -435,8 +438,20 @@ fn grant(engine: &mut Engine, owners: &mut Owners) -> Result<Vec<String>, Error>
 mod tests {
     use std::path::Path;
 
+    use bufwise_bpf::Shares;
+
     use super::super::task::tests::configured;
     use super::*;
+
+    #[test]
+    fn engines_that_run_get_a_sign_of_life_before_each_load() {
+        let task = Arc::new(configured("policy = \"kernel\"\nmemory = \"1MiB\""));
+        let load = Load { task, inherit: vec![None], shares: vec![Shares::default()] };
+        let mut signs = 0;
+        // Without root the load fails.
+        let _loaded = Unit::load_all(&load, || signs += 1);
+        assert_eq!(signs, 1);
+    }
 
     #[test]
     fn cgroups_that_were_made_again_are_not_known_to_engines_that_are_attached_again() {

@@ -121,7 +121,8 @@ impl Task {
         if self.groups.is_empty() { plan.late_config() } else { plan.engine_config() }
     }
 
-    /// Returns whether records are made late, so that connections that move little get theirs from a sweep.
+    /// Returns whether records are made late, so that connections that move little get theirs from a sweep. Reads the host's
+    /// settings and, behind its lock, the journal of raised maxima.
     pub(super) fn is_late(&self) -> bool {
         self.engine_config(&self.plan).record_after > Bytes::ZERO
     }
@@ -184,17 +185,18 @@ impl Task {
     }
 
     /// Returns, for each part, the part of `other` whose settings an engine of this task can take over: same
-    /// conditions and same rules.
+    /// conditions, same rules, attached to the same cgroups.
     pub(super) fn inherits(&self, other: &Self) -> Vec<Option<usize>> {
+        let same_cgroups = self.settings.cgroups == other.settings.cgroups;
         let of_group = |group: &PlannedGroup| {
+            // The engine of a group that names no cgroup is attached to the daemon's.
+            let same_place = same_cgroups || group.conditions.cgroup.is_some();
             let is_same = |before: &PlannedGroup| {
                 before.conditions == group.conditions && continues(&group.plan, &before.plan)
             };
-            other.groups.iter().position(is_same)
+            other.groups.iter().position(is_same).filter(|_| same_place)
         };
-        let is_same_rest =
-            self.settings.cgroups == other.settings.cgroups && continues(&self.plan, &other.plan);
-        let rest = is_same_rest.then_some(other.groups.len());
+        let rest = (same_cgroups && continues(&self.plan, &other.plan)).then_some(other.groups.len());
         self.groups.iter().map(of_group).chain([rest]).collect()
     }
 
@@ -271,6 +273,17 @@ pub(super) mod tests {
         let alone = configured("policy = \"abt\"\nmemory = \"64MiB\"\nreceive-memory = \"64MiB\"");
         assert_eq!(alone.inherits(&before), [Some(2)]);
         assert_eq!(before.inherits(&alone), [None, None, Some(0)]);
+    }
+
+    #[test]
+    fn a_group_that_names_no_cgroup_is_continued_in_the_same_cgroups_alone() {
+        for (condition, elsewhere) in [("port = 80", None), ("port = 80\ncgroup = \"x\"", Some(0))] {
+            let text = format!("memory = \"1MiB\"\n[[group]]\nname = \"a\"\n{condition}\n");
+            let (before, mut after) = (configured(&text), configured(&text));
+            assert_eq!(after.inherits(&before), [Some(0), Some(1)]);
+            after.settings.cgroups = vec!["/b".into()];
+            assert_eq!(after.inherits(&before), [elsewhere, None], "{condition}");
+        }
     }
 
     #[test]

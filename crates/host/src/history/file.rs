@@ -5,7 +5,8 @@
 //! Properties kept, each a test:
 //! - moments are appended; at the start, and when the file holds twice the moments of the ring, it is written anew
 //!   beside its place and renamed: it is complete at any time except for its last line, and no longer than
-//!   [`MAX_BYTES`] and one moment. While the disk has no room for a second file, it goes on as it is;
+//!   [`MAX_BYTES`] and one moment. While the disk has no room for a second file, it goes on as it is, and none of that room is
+//!   taken;
 //! - a line that is torn, malformed or longer than any moment's is skipped; the others are read, line by line;
 //! - a file that is not ours (by its first line, owner or kind) is neither read nor written;
 //! - a file that was removed, moved away or cut is written anew at the next moment; another one in its place stays;
@@ -19,6 +20,7 @@ use std::path::{Path, PathBuf};
 use bufwise_socket::file::is_at;
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
+use nix::sys::statvfs::fstatvfs;
 use nix::unistd::geteuid;
 use thiserror::Error;
 
@@ -152,6 +154,10 @@ impl Disk {
             _ => {}
         }
         let file = File::options().append(true).create_new(true).mode(0o600).open(new)?;
+        // Half a file would take, for a moment, what is left of the disk from others.
+        if free(&file).is_some_and(|free| free < ring.text as u64) {
+            return Err(Errno::ENOSPC.into());
+        }
         let mut writer = BufWriter::new(&file);
         let lines = write(&mut writer, ring)?;
         writer.flush()?;
@@ -165,6 +171,13 @@ impl Disk {
     fn not_written(&self, source: io::Error) -> FileError {
         FileError::Io { operation: "write", path: self.path.clone(), source }
     }
+}
+
+/// Returns the bytes that may still be written to the file's file system; `None` where that does not say.
+fn free(file: &File) -> Option<u64> {
+    let system = fstatvfs(file).ok()?;
+    // File systems without a bound, and those that do not answer, have no blocks at all.
+    if system.blocks() == 0 { None } else { system.blocks_free().checked_mul(system.fragment_size()) }
 }
 
 fn line(mut text: Vec<u8>) -> Vec<u8> {
@@ -385,6 +398,25 @@ mod tests {
         assert_eq!(disk.lines, LENGTH + 1, "the next attempt is an hour away");
         fs::remove_dir(&in_the_way).unwrap();
         assert_eq!(opened(&path), (vec![1], 0));
+    }
+
+    #[test]
+    fn a_disk_that_has_no_room_for_the_file_is_not_filled() {
+        let directory = tempfile::tempdir().unwrap();
+        if free(&File::open(directory.path()).unwrap()).is_none() {
+            eprintln!("skipped: the file system has no bound");
+            return;
+        }
+        let path = directory.path().join("history");
+        let mut ring = Ring::default();
+        let (mut disk, _) = Disk::open(&path, &mut ring).unwrap();
+        ring.text = usize::MAX;
+        let error = disk.add(&ring).unwrap_err().to_string();
+        assert!(error.contains("No space left"), "{error}");
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0, "nothing is left");
+        ring.text = 0;
+        disk.add(&ring).unwrap();
+        assert_eq!(opened(&path), (vec![], 0));
     }
 
     #[test]

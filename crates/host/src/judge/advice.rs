@@ -23,7 +23,7 @@ pub enum BufferOwner {
     Kernel,
     /// SOBAS, which keeps windows small on purpose.
     Sobas,
-    /// Any other policy of bufwise.
+    /// Any other policy of bufwise, `fixed` included.
     Policy,
     /// The kernel's own autotuning, because the policy's size exceeds what bufwise may set without privilege.
     Unprivileged,
@@ -106,8 +106,10 @@ impl Case {
                     "The send buffer held it back: let bufwise size it, by `bufwise run --policy abt -- CMD` or `bufwise \
                      daemon --policy abt`."
                 }
-                BufferOwner::Sobas | BufferOwner::Policy => {
-                    "The share of the memory held it back: give more with --memory."
+                BufferOwner::Sobas => "The share of the memory held it back: give more with --memory.",
+                BufferOwner::Policy => {
+                    "The size that the policy allows held it back: give more memory with --memory or, under `fixed`, name a \
+                     larger size."
                 }
                 BufferOwner::Unprivileged => {
                     "The send buffer held it back: without root it cannot exceed the host's maxima (net.core.wmem_max, \

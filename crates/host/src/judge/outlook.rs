@@ -111,10 +111,14 @@ impl Case {
                          other end: no."
                     }
                     BufferOwner::Kernel => {
-                        "At this end, as would auto: the send buffer is too small for the path. At the other end: no."
+                        "At this end: the send buffer is too small for the path. At the other end: no."
                     }
-                    BufferOwner::Sobas | BufferOwner::Policy => {
+                    BufferOwner::Sobas => {
                         "At this end, with more --memory: its share is too small for the path. At the other end: no."
+                    }
+                    BufferOwner::Policy => {
+                        "At this end, where --memory suffices: the policy's size is too small for the path. At the other \
+                         end: no."
                     }
                     BufferOwner::Unprivileged => {
                         "At this end, as root: without it the send buffer cannot exceed the host's maxima. At the other \
@@ -125,7 +129,7 @@ impl Case {
             (Direction::Send, _, true) => Outlook::new(
                 Effect::Nothing,
                 Effect::Buffer,
-                "At the other end, as would auto, if its receive buffer is what bounds the window. At this end: no.",
+                "At the other end, if its receive buffer is what bounds the window. At this end: no.",
             ),
             (Direction::Receive, _, true) => match self.receive {
                 BufferOwner::Sobas => Outlook::new(
@@ -142,7 +146,7 @@ impl Case {
                 BufferOwner::Kernel | BufferOwner::Policy | BufferOwner::Unprivileged => Outlook::new(
                     Effect::Buffer,
                     Effect::Nothing,
-                    "At this end, as would auto: the receive window is used up in every round trip. At the other end: no.",
+                    "At this end: the receive window is used up in every round trip. At the other end: no.",
                 ),
             },
             _ => return None,
@@ -245,9 +249,10 @@ mod tests {
             (case(Limited { application: 1.0, ..Limited::default() }), (Nothing, Nothing), "that sends"),
             (case(Limited { reader: 0.9, ..Limited::default() }), (Nothing, Nothing), "that reads"),
             (Case { memory_short: true, ..queue }, (Nothing, Nothing), "memory"),
-            (buffer, (Buffer, Nothing), "as would auto"),
+            (buffer, (Buffer, Nothing), "At this end: the send buffer"),
             (Case { send: BufferOwner::Application, ..buffer }, (Buffer, Nothing), "--override"),
-            (Case { send: BufferOwner::Policy, ..buffer }, (Buffer, Nothing), "--memory"),
+            (Case { send: BufferOwner::Sobas, ..buffer }, (Buffer, Nothing), "with more --memory"),
+            (Case { send: BufferOwner::Policy, ..buffer }, (Buffer, Nothing), "where --memory suffices"),
             (Case { send: BufferOwner::Unprivileged, ..buffer }, (Buffer, Nothing), "as root"),
             (
                 Case { send: BufferOwner::Sobas, has_fit: true, roof: Roof::Limits, ..buffer },
@@ -255,7 +260,7 @@ mod tests {
                 "at work",
             ),
             (window, (Nothing, Buffer), "At the other end"),
-            (receives, (Buffer, Nothing), "as would auto"),
+            (receives, (Buffer, Nothing), "At this end: the receive window"),
             (Case { receive: BufferOwner::Application, ..receives }, (Buffer, Nothing), "--override"),
             (Case { receive: BufferOwner::Sobas, has_fit: true, ..receives }, (AtWork, Nothing), "at work"),
             (queue, (Queue, Queue), "47 ms of delay and 470.0 KB in the queue less, at the same rate"),

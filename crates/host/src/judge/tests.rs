@@ -91,7 +91,8 @@ fn advice_names_what_can_be_done() {
     for (case, words) in [
         (buffer, "`bufwise run --policy abt -- CMD` or `bufwise daemon --policy abt`"),
         (Case { send: BufferOwner::Application, ..buffer }, "`bufwise run --override -- CMD`"),
-        (Case { send: BufferOwner::Policy, ..buffer }, "--memory"),
+        (Case { send: BufferOwner::Sobas, ..buffer }, "The share of the memory"),
+        (Case { send: BufferOwner::Policy, ..buffer }, "--memory or, under `fixed`, name a larger size"),
         (Case { send: BufferOwner::Unprivileged, ..buffer }, "or raise tcp_wmem"),
         (window, "tcp_rmem there"),
         (receives(BufferOwner::Application), "SO_RCVBUF"),
@@ -171,6 +172,19 @@ fn a_receive_buffer_full_of_what_is_not_read_is_the_reading_programs() {
     assert_eq!(cause(Direction::Receive, &previous, &now).to_string(), "reading program");
     let (previous, now) = second(0, SocketSample { info, mem, ..SocketSample::default() });
     assert_eq!(cause(Direction::Receive, &previous, &now).to_string(), "reading program");
+}
+
+#[test]
+fn data_that_waits_behind_a_hole_is_held_back_by_the_path() {
+    let info = TcpInfo { rcv_rtt: 200_000, rcv_wnd: 100_000, rcv_ooopack: 7, ..TcpInfo::default() };
+    let verdict = |out_of_order: u32, rmem_alloc: u32| {
+        let mem = SkMem { rcvbuf: 200_000, rmem_alloc, ..SkMem::default() };
+        let (previous, mut now) = second(0, SocketSample { info, mem, ..SocketSample::default() });
+        now.info.rcv_ooopack += out_of_order;
+        cause(Direction::Receive, &previous, &now)
+    };
+    assert_eq!((verdict(9, 40_000), verdict(9, 150_000)), (Cause::Path, Cause::Path));
+    assert_eq!((verdict(0, 40_000), verdict(0, 150_000)), (Cause::Application, Cause::Reader));
 }
 
 #[test]

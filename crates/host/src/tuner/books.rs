@@ -1,7 +1,7 @@
 //! The books of one engine's connections: what each may hold until the next sample. Pure; time is passed in.
 //!
 //! A *round* computes the shares. There is one per interval, and a sample has an early one in these cases:
-//! - The number of connections has changed: a newcomer must not wait for the next round.
+//! - Connections have come or gone: a newcomer must not wait for the next round.
 //! - The queues hold more than the budget.
 //! - Under SABT a connection may soon need more than its limit, because it is at rest or has a small demand beside large
 //!   ones.
@@ -35,8 +35,8 @@ pub(crate) struct Books {
     next_round: Micros,
     /// Whether the last round has requested another round at the next sample.
     soon: bool,
-    /// Number of connections in the last sample.
-    known: usize,
+    /// Number of connections in the last sample, and the time at which the newest of them opened.
+    known: (usize, Option<Micros>),
     held_max: Bytes,
 }
 
@@ -70,7 +70,7 @@ impl Books {
             asked: AskedBoth::default(),
             next_round: Micros::ZERO,
             soon: false,
-            known: 0,
+            known: (0, None),
             held_max: Bytes::ZERO,
         }
     }
@@ -106,8 +106,9 @@ impl Books {
     pub(crate) fn observe(&mut self, flows: &[FlowState], held: Bytes, now: Micros) -> Bounds {
         self.held_max = self.held_max.max(held);
         self.shares.observe(flows, now);
-        let known = std::mem::replace(&mut self.known, flows.len());
-        let is_other = known != flows.len();
+        // As many may have come as have gone.
+        let present = (flows.len(), flows.iter().map(|flow| flow.opened_at).max());
+        let is_other = std::mem::replace(&mut self.known, present) != present;
         let early = is_other || self.soon || self.shares.is_exceeded(held) || self.asked.send.is_met();
         let early = early && !self.shares.keeps_its_times();
         let mut orders = Vec::new();
@@ -159,6 +160,17 @@ mod tests {
         assert_eq!(books.observe(&own, Bytes::ZERO, at(500)).shares.level, Some(Bytes(200_000)));
         let two = [flow(1, 0), flow(2, 0)];
         assert_eq!(books.observe(&two, Bytes::ZERO, at(501)).shares.level, Some(Bytes(400_000)), "at once");
+    }
+
+    #[test]
+    fn a_connection_that_comes_as_another_goes_waits_for_no_round() {
+        let mut books = books("eq");
+        let over = FlowState { closed: true, may_send: false, ..flow(1, 0) };
+        let stays = flow(2, 500_000);
+        assert_eq!(books.observe(&[over, stays], Bytes::ZERO, at(0)).shares.level, Some(Bytes(800_000)));
+        let comes = FlowState { opened_at: at(50), ..flow(3, 0) };
+        let level = books.observe(&[comes, stays], Bytes::ZERO, at(100)).shares.level;
+        assert_eq!(level, Some(Bytes(400_000)), "as many connections as before");
     }
 
     #[test]

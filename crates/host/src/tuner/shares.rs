@@ -54,7 +54,7 @@ const NEWCOMER: Bytes = Bytes(65_536);
 /// answers small requests: thousands of these must leave memory to a download.
 const MODEST: Bytes = Bytes(8_192);
 /// Ratio of limit to mean window: spare memory gives windows room to swing above their mean, up to four times the mean.
-/// With a ratio of 2, a path that loses 2% of the segments had a tenth less rate (`sabt-fig5`).
+/// With a ratio of 2, a path that loses 2% of the segments had a fifth less rate (`sabt-fig5`).
 const SWING: (u64, u64) = (4, 1);
 /// Number of connections expected to start before a sample finds them.
 const AT_ONCE: u64 = 4;
@@ -177,9 +177,10 @@ impl ShareBook {
         held > self.budget
     }
 
-    /// Returns whether buffers shrink by what is acknowledged (Semke 1998, section 2.2.3). Matsuo has no such rule.
+    /// Returns whether buffers shrink by what is acknowledged (Semke 1998, section 2.2.3). Matsuo has no such rule, and
+    /// sizes without shares never shrink.
     pub(super) fn is_pressed(&self, held: Bytes) -> bool {
-        self.policy != PolicyKind::SabtPublished && self.is_exceeded(held)
+        self.has_shares() && self.policy != PolicyKind::SabtPublished && self.is_exceeded(held)
     }
 
     /// Returns whether shares are computed only at fixed times, as in the papers, even if connections come or go.

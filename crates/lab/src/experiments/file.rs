@@ -69,6 +69,7 @@ pub fn parse(text: &str, id: &str, policies: &Policies) -> Result<Experiment, Fi
     let one_line = |what: &str| what.lines().collect::<Vec<_>>().join(" ");
     let file = toml::from_str(text).map_err(|error| {
         let message = one_line(error.message());
+        let message = format!("{message}{}", remedy(&message));
         FileError(error.span().map_or(message.clone(), |span| placed(text, &span, &message)))
     })?;
     read::experiment(&file, id, policies).map_err(|fault| {
@@ -76,6 +77,17 @@ pub fn parse(text: &str, id: &str, policies: &Policies) -> Result<Experiment, Fi
         // Something that the file as a whole lacks has no place of its own.
         FileError(fault.at.map_or_else(|| format!("line 1: {what}"), |at| placed(text, &at, &what)))
     })
+}
+
+/// Returns what to write instead, after the parser's message on a usual slip; empty if it is none.
+fn remedy(message: &str) -> &'static str {
+    match message {
+        "invalid type: map, expected a sequence" => ": write its name in two brackets, as [[path]]",
+        "invalid type: map, expected a string" => {
+            ": write a name with full stops in quotation marks, as \"net.ipv4.tcp_wmem\""
+        }
+        _ => "",
+    }
 }
 
 /// Returns `what` after the number of the line and the key whose value is at `at`.

@@ -194,10 +194,22 @@ impl Kept {
     }
 }
 
+/// Reads a whole file. One that is not regular, such as a FIFO, is refused: reading it would wait for a writer.
+///
+/// # Errors
+/// The file system's error, or that the file is not regular.
+pub fn read_regular(path: &Path) -> io::Result<Vec<u8>> {
+    if fs::metadata(path)?.is_file() {
+        return fs::read(path);
+    }
+    let what = "it is not a regular file; remove it, or move it elsewhere";
+    Err(io::Error::new(io::ErrorKind::InvalidInput, what))
+}
+
 /// Reads a file; `None`: there is none.
 fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, KeptError> {
     let failed = |source| KeptError { operation: "read", path: path.to_owned(), source };
-    match fs::read(path) {
+    match read_regular(path) {
         Ok(text) => serde_json::from_slice(&text).map(Some).map_err(|error| failed(error.into())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(failed(error)),

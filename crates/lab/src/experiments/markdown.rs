@@ -92,6 +92,7 @@ fn experiment(text: &mut String, results: &[ExperimentResult], place: usize) -> 
     )?;
     result.calls().iter().try_for_each(|call| writeln!(text, "Ran {call}."))?;
     result.left_out.iter().try_for_each(|method| writeln!(text, "\nLeft out: {method}."))?;
+    result.notes().iter().try_for_each(|note| writeln!(text, "\nNote: {note}."))?;
     summaries(text, result)?;
     for (method, file) in heat::pictures(results, place) {
         writeln!(text, "\n![{method}]({file})")?;
@@ -262,6 +263,19 @@ mod tests {
             };
             assert!(head == 0 || cells(line) == head, "{line}");
         }
+    }
+
+    #[test]
+    fn a_remark_on_runs_is_shown_once_with_its_method() {
+        let mut result = result();
+        let runs = &mut result.cases[0].methods[1].runs;
+        runs.iter_mut().for_each(|run| run.notes.push("tuned from user space".to_owned()));
+        assert!(result.to_string().contains("\n  note: `abt & <b>`: tuned from user space\n"), "{result}");
+        let text = write(std::slice::from_ref(&result), &[]).unwrap();
+        assert_eq!(text.matches("\nNote: `abt & <b>`: tuned from user space.\n").count(), 1, "{text}");
+        let page = crate::page::write(&[result], &[]).unwrap();
+        let fact = "<dt>Note</dt><dd><code>abt &amp; &lt;b&gt;</code>: tuned from user space</dd>";
+        assert_eq!(page.matches(fact).count(), 1, "{page}");
     }
 
     #[test]

@@ -16,6 +16,7 @@ mod drs;
 mod drs_ftp;
 mod earlier;
 mod ends;
+mod engine;
 mod fairness;
 mod file;
 mod fit;
@@ -65,7 +66,7 @@ pub use file::{FileError, LARGEST_FILE, Policies, outline, parse, show};
 pub use heat::{HeatMapError, draw as heat_maps};
 pub(crate) use heat::{map as heat_map, methods as maps};
 pub(crate) use kept::plain;
-pub use kept::{KeptError, finished, forget_runs, other_form, other_origin, unfinished};
+pub use kept::{KeptError, finished, forget_runs, other_form, other_origin, read_regular, unfinished};
 pub use markdown::write as markdown;
 pub use model::{
     Agreement, Amount, Bound, Case, Claim, Comparison, Experiment, Flow, Ftp, MAX_CONNECTIONS, Method,

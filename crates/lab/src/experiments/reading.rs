@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use super::cost::{self, Cost};
 use super::ends::{FIRST_PORT, flow_report, port};
+use super::engine;
 use super::fairness;
 use super::idle;
 use super::model::{Amount, Case, Experiment, Flow, Quantity, Way};
@@ -20,7 +21,7 @@ use super::path_changes::Probed;
 use super::probe_grid;
 use super::program;
 use super::reports::Report;
-use super::script::{COST, run_report};
+use super::script::{COST, SERVERS_REPORT, run_report};
 use super::transfers;
 use super::windows;
 use crate::path::Observed;
@@ -56,6 +57,8 @@ pub(super) struct Reading<'a> {
     others: Vec<Report<'a>>,
     /// Reports of `bufwise run`, one for each host at which paths begin.
     run: Vec<Value>,
+    /// The report of `bufwise run` around the servers; where there are several hosts B, of one of them.
+    servers: Option<Value>,
     /// The cost of the programs in the kernel.
     cost: Option<Cost>,
     /// Samples of the connections that carry measured data, on the sending side.
@@ -83,6 +86,7 @@ impl<'a> Reading<'a> {
             reports,
             others,
             run: case.begins().filter_map(|(path, _)| json(&run_report(path))).collect(),
+            servers: json(SERVERS_REPORT),
             cost: fs::read_to_string(directory.join(COST)).ok().and_then(|text| Cost::parse(&text)),
             moving: moving(&data, &seen.paths),
             data,
@@ -93,6 +97,11 @@ impl<'a> Reading<'a> {
     /// path is another one.
     pub(super) fn incomplete(&self) -> Option<String> {
         self.reports.iter().chain(&self.others).find_map(Report::incomplete)
+    }
+
+    /// Returns the remarks on how the run was tuned.
+    pub(super) fn notes(&self) -> Vec<String> {
+        engine::notes(&self.run, self.servers.as_ref())
     }
 
     /// Returns the run over time.

@@ -140,6 +140,9 @@ pub struct RunResult {
     pub attempts: u32,
     /// The values it yielded.
     pub values: BTreeMap<Quantity, f64>,
+    /// Remarks on how it was made, such as that `bufwise run` tuned from user space.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
     /// The run over time. It is kept for one run of a method, in a file of its own ([`super::Samples`]).
     #[serde(skip)]
     pub over_time: Option<OverTime>,
@@ -298,6 +301,15 @@ impl ExperimentResult {
     /// Returns the cases that this machine can run.
     pub(crate) fn cases_that_run(&self) -> impl Iterator<Item = &CaseResult> {
         self.cases.iter().filter(|case| !case.methods.is_empty())
+    }
+
+    /// Returns the remarks on how runs were made, each once with its method.
+    pub(crate) fn notes(&self) -> BTreeSet<String> {
+        let of = |method: &MethodResult| {
+            let notes = method.runs.iter().flat_map(|run| &run.notes);
+            notes.map(|note| format!("`{}`: {note}", method.name)).collect::<Vec<_>>()
+        };
+        self.cases.iter().flat_map(|case| &case.methods).flat_map(of).collect()
     }
 
     /// Returns the problems of all runs, each once.
@@ -550,6 +562,7 @@ impl fmt::Display for ExperimentResult {
             }
         }
         self.left_out.iter().try_for_each(|method| writeln!(f, "  left out: {method}"))?;
+        self.notes().iter().try_for_each(|note| writeln!(f, "  note: {note}"))?;
         self.shown_targets().iter().try_for_each(|verdict| writeln!(f, "  {verdict}"))?;
         self.reported.iter().try_for_each(|comparison| writeln!(f, "  {comparison}"))
     }

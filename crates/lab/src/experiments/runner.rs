@@ -19,6 +19,7 @@ use super::result::{ExperimentResult, RunResult};
 use super::script::{Commands, ERRORS};
 use super::series;
 use crate::commands::{ClientOutput, CommandError, Programs, stopping_signals};
+use crate::last_words;
 use crate::path::{Observed, PathError, observe};
 use crate::sampler::DEFAULT_INTERVAL;
 use crate::spec::PathSpec;
@@ -120,16 +121,10 @@ impl Run<'_> {
         // A signal reaches the programs as well, so their outcome does not matter.
         let seen = match self.stop.continues().and(seen) {
             Ok(seen) => seen,
-            // The programs' own failure is a result; a signal, or hosts that cannot be made, is an error.
-            Err(PathError::Command(
-                error @ (CommandError::Timeout { .. }
-                | CommandError::Server { .. }
-                | CommandError::NotListening { .. }),
-            )) => {
-                let problem = Some(in_short(error));
-                return Ok(RunResult { problem, attempts, ..RunResult::default() });
+            Err(error) => {
+                let problem = problem(error, directory.path()).map_err(|source| self.failed(source))?;
+                return Ok(RunResult { problem: Some(problem), attempts, ..RunResult::default() });
             }
-            Err(source) => return Err(self.failed(source)),
         };
         let reading = Reading::new(self.experiment, self.case, &seen, directory.path());
         let stalled = || seen.paths.iter().find_map(|path| path.invalid.clone());
@@ -143,6 +138,7 @@ impl Run<'_> {
             problem,
             attempts,
             values,
+            notes: reading.notes(),
             over_time,
             ..RunResult::default()
         })
@@ -228,10 +224,26 @@ fn small_limit(case: &Case) -> Option<String> {
     })
 }
 
+/// Returns why a run has no result: the programs' own failure. A signal, or hosts that cannot be made, is an error.
+fn problem(error: PathError, directory: &Path) -> Result<String, PathError> {
+    match error {
+        PathError::Command(
+            error @ (CommandError::Timeout { .. }
+            | CommandError::Server { .. }
+            | CommandError::NotListening { .. }),
+        ) => Ok(in_short(error)),
+        PathError::Command(error @ CommandError::ClientNotFound(_)) => {
+            Ok(in_short(error) + &clients_last_words(directory))
+        }
+        other => Err(other),
+    }
+}
+
 /// Returns what became of a run's commands, without the commands themselves, which a report shows elsewhere.
 fn in_short(mut error: CommandError) -> String {
     if let CommandError::Server { command, .. }
     | CommandError::NotListening { command, .. }
+    | CommandError::ClientNotFound(command)
     | CommandError::Timeout { command, .. } = &mut error
     {
         "of the experiment".clone_into(command);
@@ -241,12 +253,15 @@ fn in_short(mut error: CommandError) -> String {
 
 /// Returns `what` with the clients' status and the last line that they wrote on standard error.
 fn with_last_words(what: &str, seen: &Observed, directory: &Path) -> String {
+    format!("{what} (status {}){}", seen.outcome.status, clients_last_words(directory))
+}
+
+/// Returns the last line that the clients wrote on standard error, after a colon; empty if there is none.
+fn clients_last_words(directory: &Path) -> String {
     let told = std::fs::read(directory.join(ERRORS)).unwrap_or_default();
     // Programs may write in any encoding.
     let told = String::from_utf8_lossy(&told);
-    let last = told.lines().rev().find(|line| !line.trim().is_empty());
-    let last = last.map(|line| format!(": {}", line.trim())).unwrap_or_default();
-    format!("{what} (status {}){last}", seen.outcome.status)
+    last_words::of(&told).map(|line| format!(": {line}")).unwrap_or_default()
 }
 
 /// Remembers a signal that asks to stop and arrived while no program ran. Each run catches signals as well, and leaves them without
@@ -319,13 +334,21 @@ mod tests {
 
     #[test]
     fn a_runs_problem_has_no_command_in_it() {
+        let command = "cd '/dev/shm/x' && { a long script ; }".to_owned();
         let error = CommandError::Server {
-            command: "cd '/dev/shm/x' && { a long script ; }".to_owned(),
+            command: command.clone(),
             how: "was not found on this machine, and ended".to_owned(),
             words: ": vsftpd: not found".to_owned(),
         };
-        let problem = in_short(error);
-        assert!(!problem.contains("script") && problem.ends_with(": vsftpd: not found"), "{problem}");
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join(ERRORS), "sh: 1: fetch: not found\n").unwrap();
+        let of = |error: CommandError| problem(error.into(), directory.path());
+        let server = of(error).unwrap();
+        assert!(!server.contains("script") && server.ends_with(": vsftpd: not found"), "{server}");
+        // The other experiments of the call run all the same.
+        let client = of(CommandError::ClientNotFound(command)).unwrap();
+        assert!(!client.contains("script") && client.ends_with(": sh: 1: fetch: not found"), "{client}");
+        assert!(of(CommandError::Interrupted(2)).is_err() && of(CommandError::PathEnded).is_err());
     }
 
     #[test]

@@ -21,6 +21,9 @@ pub(super) fn run_report(path: usize) -> String {
     if path == 0 { "run.json".to_owned() } else { format!("run-{path}.json") }
 }
 
+/// File for the report of `bufwise run` around the servers.
+pub(super) const SERVERS_REPORT: &str = "run-servers.json";
+
 /// Word in the place of a policy for bpftune's rule, which `bufwise lab bpftune` runs.
 pub(super) const BPFTUNE: &str = "bpftune";
 
@@ -62,7 +65,9 @@ impl Commands {
         directory: &Path,
     ) -> Self {
         let bufwise = quoted(program);
-        let Self { server, client, elsewhere } = Self::with(experiment, case, method, quick, &bufwise);
+        let report = Some(SERVERS_REPORT);
+        let Self { server, client, elsewhere } =
+            Self::with(experiment, case, method, quick, &bufwise, report);
         let place = quoted(directory);
         let client_of = |client: &str| format!("cd {place} && {{ {client} ; }} 2>>{ERRORS}");
         let elsewhere = elsewhere.into_iter().map(|one| Elsewhere { client: client_of(&one.client), ..one });
@@ -73,18 +78,26 @@ impl Commands {
         }
     }
 
-    /// Returns the commands as a user would type them.
+    /// Returns the commands as a user would type them, and as runs are kept: without the servers' report.
     pub(super) fn shown(experiment: &Experiment, case: &Case, method: &Method, quick: bool) -> Self {
-        Self::with(experiment, case, method, quick, "bufwise")
+        Self::with(experiment, case, method, quick, "bufwise", None)
     }
 
-    fn with(experiment: &Experiment, case: &Case, method: &Method, quick: bool, bufwise: &str) -> Self {
+    fn with(
+        experiment: &Experiment,
+        case: &Case,
+        method: &Method,
+        quick: bool,
+        bufwise: &str,
+        servers_report: Option<&str>,
+    ) -> Self {
         let small = method.small_documents.map(|bytes| format!(" --small-documents {bytes}B"));
         let at_once = method.at_once.map(|size| format!(" --gso-max-size {size}"));
         let options = [if method.only_called { " --only-called" } else { "" }.to_owned()];
         let options: String = options.into_iter().chain(small).chain(at_once).collect();
         let counts_cost = experiment.counts_cost;
-        let ends = Ends { way: experiment.way, case, method, quick, bufwise, options: &options, counts_cost };
+        let way = experiment.way;
+        let ends = Ends { way, case, method, quick, bufwise, options: &options, counts_cost, servers_report };
         let elsewhere = case.begins().skip(1).map(|(path, from)| Elsewhere {
             path,
             host: from.unwrap_or("A").to_owned(),
@@ -109,6 +122,7 @@ struct Ends<'a> {
     /// Options of every `bufwise run`.
     options: &'a str,
     counts_cost: bool,
+    servers_report: Option<&'a str>,
 }
 
 impl Ends<'_> {
@@ -164,7 +178,8 @@ impl Ends<'_> {
         let own = together(own.iter().map(server).collect());
         let mut servers: Vec<String> = cross.iter().map(server).collect();
         let memory = if self.way == Way::Download { self.memory() } else { String::new() };
-        servers.push(format!("{} sh -c {}", self.around(policy, &memory, None), one_word(&own)));
+        let around = self.around(policy, &memory, self.servers_report);
+        servers.push(format!("{around} sh -c {}", one_word(&own)));
         together(servers)
     }
 
@@ -348,6 +363,17 @@ mod tests {
         let run = "bufwise run --policy sabt --small-documents 30720B -- sh -c";
         assert_eq!(server, format!("{run} 'bufwise lab document --serve 30720 --port 5201'"));
         assert!(!client.contains("run"), "{client}");
+    }
+
+    #[test]
+    fn the_servers_report_is_no_part_of_the_commands_by_which_runs_are_kept() {
+        let catalogue = super::super::catalogue();
+        let experiment = catalogue.iter().find(|one| one.id == "sabt-fig10").unwrap();
+        let method = experiment.methods.iter().find(|one| one.name == "sabt, 8 KB").unwrap();
+        let (case, directory) = (&experiment.cases[0], Path::new("/tmp/x"));
+        let run = Commands::new(experiment, case, method, false, Path::new("bufwise"), directory);
+        assert!(run.server.contains(" run --policy sabt --json run-servers.json -- sh -c "), "{run:?}");
+        assert!(!Commands::shown(experiment, case, method, false).server.contains("--json"));
     }
 
     #[test]

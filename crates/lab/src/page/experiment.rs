@@ -42,6 +42,9 @@ fn facts(text: &mut String, result: &ExperimentResult) -> fmt::Result {
     for method in &result.left_out {
         fact(text, "Left out", method)?;
     }
+    for note in result.notes() {
+        fact(text, "Note", &note)?;
+    }
     writeln!(text, "</dl>")
 }
 

@@ -139,7 +139,8 @@ impl Daemon {
         self.tell_trouble(Trouble::Room, (left_alone > 0).then_some(cause), now);
     }
 
-    pub(super) fn tell_found(&mut self, found: Found, now: Micros) {
+    /// Logs the result of a search. `bounds_all`: the task for which maxima were raised bounds every connection there.
+    pub(super) fn tell_found(&mut self, found: Found, bounds_all: bool, now: Micros) {
         let Found { new, raised, gone, failed, known, left_alone, unopened, remade, refused, .. } = found;
         // Each search tries again.
         let told = std::mem::take(&mut self.unattached);
@@ -166,7 +167,7 @@ impl Daemon {
             self.say(Line::info(Kind::Namespace, format_args!("network namespace {label} found")), now);
         }
         for (label, changes) in new.into_iter().chain(raised).filter(|(_, changes)| !changes.is_empty()) {
-            let changes = with_reasons(changes, self.task.bounds_all());
+            let changes = with_reasons(changes, bounds_all);
             self.say(Line::info(Kind::Cap, format_args!("in network namespace {label} {changes}")), now);
         }
     }

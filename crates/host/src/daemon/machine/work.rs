@@ -82,7 +82,7 @@ impl Daemon {
             self.stubborn = lying_idle(flows.clone(), began);
         }
         let idle = lying_idle(flows, now) > self.stubborn;
-        if self.due.is_sweep_due(idle, self.task.is_late(), now) {
+        if self.due.is_sweep_due(idle, self.is_late, now) {
             self.sweep(now);
         }
         if self.due.is_record_due(now) {

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::os::fd::AsFd;
 use std::path::Path;
 
-use bufwise_bpf::{Engine, Group, Shares};
+use bufwise_bpf::{Engine, EngineError, Group, Shares};
 use bufwise_socket::diag::Connection;
 use bufwise_units::Micros;
 
@@ -28,10 +28,11 @@ pub(super) struct Unit {
 }
 
 impl Unit {
-    /// Loads engines that are attached nowhere yet.
-    pub(super) fn load_all(load: &Load) -> Result<Vec<Self>> {
+    /// Loads engines that are attached nowhere yet. Calls `before_each` before each load, which may take a second.
+    pub(super) fn load_all(load: &Load, mut before_each: impl FnMut()) -> Result<Vec<Self>> {
         let (task, groups) = (&load.task, load.task.groups.len());
         let unit = |(number, ((_, plan), shares)): (usize, ((_, &Plan), &Shares))| {
+            before_each();
             let own = (number < groups).then_some(number);
             let mut engine = Engine::load_for(&task.engine_config(plan), &task.matching.of_group(own))?;
             // The first connections may come before the first sample.
@@ -54,8 +55,13 @@ impl Unit {
     pub(super) fn begin_again(&mut self) {
         self.engine.detach();
         self.cgroups.clear();
+        let _left_to_the_next_heartbeat = self.renew();
+    }
+
+    /// Renews the heartbeat, with the last shares.
+    pub(super) fn renew(&mut self) -> Result<(), EngineError> {
         let shares = self.engine.shares().unwrap_or_default();
-        let _left_to_the_next_heartbeat = self.engine.heartbeat(shares);
+        self.engine.heartbeat(shares)
     }
 
     /// Attaches the engine to the daemon's cgroups.

@@ -246,6 +246,18 @@ fn sabt_as_published_orders_whole_packets_and_knows_no_pressure() {
 }
 
 #[test]
+fn a_policy_without_shares_knows_no_pressure() {
+    let is_pressed = |policy| {
+        let mut book = ShareBook::new(policy, Bytes(300_000), Bytes::ZERO);
+        book.round(&[flow(1, 1)], Bytes(300_001), NOW).shares.pressure
+    };
+    assert!(is_pressed(PolicyKind::Eq));
+    for policy in [PolicyKind::Kernel, PolicyKind::Fixed(Bytes(65_536))] {
+        assert!(!is_pressed(policy), "{policy}: every round trip would be sampled for nothing");
+    }
+}
+
+#[test]
 fn newcomers_beside_few_find_the_part_of_one_more() {
     let budget = Bytes(1_000_000);
     let round = |policy, number: u64, queued: u64| {

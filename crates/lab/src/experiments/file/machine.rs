@@ -2,8 +2,12 @@
 //! fail after minutes.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::{Path, PathBuf};
+use std::thread;
 
+use nix::sched::{CloneFlags, unshare};
+use nix::unistd::geteuid;
 use toml::Spanned;
 
 use super::Policies;
@@ -40,17 +44,43 @@ pub(super) fn check(file: &File, policies: &Policies) -> Result<(), Fault> {
     settings.flat_map(BTreeMap::keys).try_for_each(|key| checked(key, policies.setting))
 }
 
-/// Checks that the kernel has a network setting.
+/// Checks that the hosts have a network setting of their own.
 fn setting(key: &str) -> Result<(), String> {
     // The interfaces of the hosts, bw0 and on, are made with each run; they have the settings of the default.
     let is_of_run = |part: &str| part.strip_prefix("bw").is_some_and(|number| number.parse::<u8>().is_ok());
     let file: PathBuf = key.split('.').map(|part| if is_of_run(part) { "default" } else { part }).collect();
-    if Path::new("/proc/sys").join(file).is_file() {
+    let file = Path::new("/proc/sys").join(file);
+    if in_new_network(|| is_settable(&file)) {
         return Ok(());
     }
-    Err(format!(
-        "this kernel has no setting `{key}`: `sysctl -a` lists those that it has, of which net.* are allowed"
-    ))
+    Err(if file.is_file() {
+        format!(
+            "the hosts cannot set `{key}`: it is of the whole machine or of one of its interfaces, or only to be read"
+        )
+    } else {
+        format!(
+            "this kernel has no setting `{key}`: `sysctl -a` lists those that it has, of which net.* are allowed"
+        )
+    })
+}
+
+/// Whether root can set it; for another user, who can set nothing, whether it is there.
+fn is_settable(file: &Path) -> bool {
+    // Opening alone changes no setting.
+    let is_writable = || fs::File::options().write(true).open(file).is_ok();
+    file.is_file() && (!geteuid().is_root() || is_writable())
+}
+
+/// Runs `work` in a new network namespace, which has the settings that hosts have; without the privilege to make one, in the present
+/// one.
+fn in_new_network<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            let _without_privilege = unshare(CloneFlags::CLONE_NEWNET);
+            work()
+        });
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
 }
 
 #[cfg(test)]
@@ -65,6 +95,16 @@ mod tests {
         for key in ["net.ipv4.tcp_no_such", "net.ipv4", "net.ipv4.conf.bw.forwarding"] {
             let error = setting(key).expect_err(key);
             assert!(error.contains(&format!("`{key}`")) && error.contains("sysctl -a"), "{error}");
+        }
+    }
+
+    #[test]
+    fn root_settings_of_the_whole_machine_are_none_of_the_hosts() {
+        for key in ["net.ipv4.tcp_mem", "net.core.rmem_max"] {
+            let error = setting(key).expect_err(key);
+            // A container may not show it either.
+            let is_shown = Path::new("/proc/sys").join(key.replace('.', "/")).is_file();
+            assert_eq!(error.contains(&format!("the hosts cannot set `{key}`")), is_shown, "{error}");
         }
     }
 }

@@ -4,8 +4,8 @@ use bufwise_units::Nanos;
 use toml::Spanned;
 
 use super::format::{self, TraceBegins, Word};
-use super::read::{Fault, kept, known, name, parsed_if, plain};
-use crate::spec::{CrossSpec, LossSpec, PathSpec, SharedLink};
+use super::read::{Fault, kept, known, name, parsed_if, plain, whole};
+use crate::spec::{CrossSpec, LossSpec, MIN_MTU, PathSpec, SharedLink};
 
 /// Most paths and shared links that the hosts of one testbed and its emulator can carry.
 const MOST_PATHS: usize = 16;
@@ -103,6 +103,7 @@ fn spec(written: &Spanned<format::Path>, what: &str) -> Result<PathSpec, Fault> 
     let path = written.get_ref();
     let cross = |word: &Option<Word>| Ok(parsed_if::<CrossSpec>(word.as_ref())?.map(|cross| cross.0));
     let usual = PathSpec::default();
+    let mtu = |number| whole(number, (MIN_MTU, u16::MAX), format!("from {MIN_MTU} to {} bytes", u16::MAX));
     let spec = PathSpec {
         rate: parsed_if(path.rate.as_ref())?,
         rtt: parsed_if(path.rtt.as_ref())?.unwrap_or(usual.rtt),
@@ -118,7 +119,7 @@ fn spec(written: &Spanned<format::Path>, what: &str) -> Result<PathSpec, Fault> 
         trace_begins_with_data: path.trace_begins == Some(TraceBegins::Data),
         cross_a_to_b: cross(&path.cross_a_to_b)?,
         cross_b_to_a: cross(&path.cross_b_to_a)?,
-        mtu: path.mtu.unwrap_or(usual.mtu),
+        mtu: path.mtu.as_ref().map_or(Ok(usual.mtu), mtu)?,
         seed: path.seed.unwrap_or(usual.seed),
         ..usual
     };

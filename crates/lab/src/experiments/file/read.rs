@@ -85,6 +85,16 @@ fn size_for_run(word: &Word, check: fn(&str) -> Result<(), String>) -> Result<u6
     Ok(size)
 }
 
+/// Reads a whole number within bounds, which the error states as `allowed`.
+pub(super) fn whole<T: TryFrom<i64> + PartialOrd + Copy>(
+    written: &Spanned<i64>,
+    (least, most): (T, T),
+    allowed: impl Display,
+) -> Result<T, Fault> {
+    let value = T::try_from(*written.get_ref()).ok().filter(|value| (least..=most).contains(value));
+    value.ok_or_else(|| Fault::at(written, allowed))
+}
+
 /// Reads one word of letters, digits and the characters that names of policies, sizes and congestion controls contain.
 pub(super) fn plain(word: &Word) -> Result<&'static str, Fault> {
     let text = word.get_ref();
@@ -246,10 +256,8 @@ fn cases(file: &File, id: &str, way: Way, policies: &Policies) -> Result<Vec<Cas
     }
 }
 
-fn repeat(number: &Spanned<u32>) -> Result<u32, Fault> {
-    let value = *number.get_ref();
-    let allowed = (1..=MOST_REPEATS).contains(&value);
-    if allowed { Ok(value) } else { Err(Fault::at(number, format!("from 1 to {MOST_REPEATS}"))) }
+fn repeat(number: &Spanned<i64>) -> Result<u32, Fault> {
+    whole(number, (1, MOST_REPEATS), format!("from 1 to {MOST_REPEATS}"))
 }
 
 fn setup(case: &format::Case) -> Result<Setup, Fault> {
@@ -354,11 +362,9 @@ fn limit(word: &Word) -> Result<u64, Fault> {
 }
 
 /// Reads an initial window, in segments; 0 would be the kernel's own.
-fn initial_window(number: &Spanned<u32>) -> Result<u32, Fault> {
-    let value = *number.get_ref();
-    let allowed = (1..=LARGEST_WINDOW).contains(&value);
-    let what = format!("from 1 to {LARGEST_WINDOW} segments; leave it out for the kernel's own");
-    if allowed { Ok(value) } else { Err(Fault::at(number, what)) }
+fn initial_window(number: &Spanned<i64>) -> Result<u32, Fault> {
+    let allowed = format!("from 1 to {LARGEST_WINDOW} segments; leave it out for the kernel's own");
+    whole(number, (1, LARGEST_WINDOW), allowed)
 }
 
 /// Reads settings of a host's own network namespace; others would apply to the whole machine.

@@ -187,6 +187,15 @@ fn errors_name_line_key_and_what_is_allowed() {
         ),
         (with("from = \"a b\"", "", "", ""), &["line 3: from", "letters"]),
         (with("", "connections = 900", "", ""), &["line 5: connections", "from 1 to 128"]),
+        (with("", "connections = 70000", "", ""), &["line 5: connections: from 1 to 128"]),
+        (with("", "connections = -1", "", ""), &["line 5: connections: from 1 to 128"]),
+        (with("mtu = 500", "", "", ""), &["line 3: mtu: from 1280 to 65535 bytes"]),
+        (with("mtu = 70000", "", "", ""), &["line 3: mtu: from 1280 to 65535 bytes"]),
+        (format!("repeat = -1\n{}", with("", "", "", "")), &["line 1: repeat: from 1 to 1000"]),
+        (
+            with("", "kind = \"documents\"\nsize = \"1KB\"\ncount = -3", "", ""),
+            &["line 7: count: from 1 to 10000"],
+        ),
         (with("", "count = 3", "", ""), &["line 4", "count", "kind bulk", "quick-time"]),
         (with("", "kind = \"documents\"", "", ""), &["line 4", "size", "`sizes`"]),
         (with("", "kind = \"web\"", "", ""), &["line 5: kind", "web", "`requests`"]),
@@ -202,6 +211,7 @@ fn errors_name_line_key_and_what_is_allowed() {
             &["line 9: workload: kind", "download"],
         ),
         (with("", "", "initial-window = 0", ""), &["line 8: initial-window: from 1 to"]),
+        (with("", "", "initial-window = -2", ""), &["line 8: initial-window: from 1 to"]),
         (
             with("", "", "", "[[case]]\nname = \"a\"\ninitial-window = 0"),
             &["line 11: initial-window: from 1 to"],
@@ -323,6 +333,11 @@ fn errors_name_line_key_and_what_is_allowed() {
         ("[[workload]]\n[[case]]\nname = \"a\"".to_owned(), &["line 2: path: no path", "[[path]]"]),
         ("path = [{ rate = \"fast\" }]".to_owned(), &["line 1: rate", "fast", "100mbit"]),
         ("path".to_owned(), &["line 1"]),
+        ("[path]\nrate = \"1mbit\"".to_owned(), &["line 1", "two brackets", "[[path]]"]),
+        (
+            with("", "", "sender = { net.ipv4.tcp_wmem = \"4096 4096 4096\" }", ""),
+            &["line 8", "in quotation marks"],
+        ),
     ] {
         let error = read(&text).expect_err(&text);
         assert!(words.iter().all(|word| error.contains(word)), "{text}\n{error}");

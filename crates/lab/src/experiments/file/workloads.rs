@@ -6,7 +6,7 @@ use toml::Spanned;
 use super::super::model::{Amount, Case, Flow, MAX_CONNECTIONS, Program, Quantity, WEB_SERVER, Way};
 use super::super::probe_grid::PROBED;
 use super::format::{Kind, Word, Workload};
-use super::read::{Fault, bytes, kept, known, parsed, plain};
+use super::read::{Fault, bytes, kept, known, parsed, plain, whole};
 
 /// Most workloads: each has a port of its own.
 const MOST_WORKLOADS: usize = 64;
@@ -135,9 +135,8 @@ fn flow(written: &Spanned<Workload>, paths: &[&'static str], way: Way) -> Result
     let path = workload.path.as_ref().map(|word| known(word, "path", paths)).transpose()?;
     let index = path.and_then(|name| paths.iter().position(|one| *one == name)).unwrap_or(0);
     let connections = workload.connections.as_ref().map_or(Ok(1), |number| {
-        let allowed = (1..=MAX_CONNECTIONS).contains(number.get_ref());
-        let fault = || Fault::at(number, format!("from 1 to {MAX_CONNECTIONS}; for more, add a workload"));
-        allowed.then_some(*number.get_ref()).ok_or_else(fault)
+        let allowed = format!("from 1 to {MAX_CONNECTIONS}; for more, add a workload");
+        whole(number, (1, MAX_CONNECTIONS), allowed)
     })?;
     if workload.kind == Some(Kind::File) && way == Way::Upload {
         return Err(Fault::at(written, "workload: kind: a file is fetched: write `way = \"download\"`"));
@@ -277,10 +276,8 @@ fn size_of(word: &Word) -> Result<u64, Fault> {
     if allowed { Ok(value) } else { Err(Fault::at(word, "from 1 byte to 1TiB")) }
 }
 
-fn count(number: &Spanned<u32>) -> Result<u32, Fault> {
-    let value = *number.get_ref();
-    let allowed = (1..=MOST_DOCUMENTS).contains(&value);
-    if allowed { Ok(value) } else { Err(Fault::at(number, format!("from 1 to {MOST_DOCUMENTS}"))) }
+fn count(number: &Spanned<i64>) -> Result<u32, Fault> {
+    whole(number, (1, MOST_DOCUMENTS), format!("from 1 to {MOST_DOCUMENTS}"))
 }
 
 /// Reads a start time of at most a day.

@@ -61,6 +61,10 @@ fn time(time: Nanos) -> Option<Word> {
     (time != Nanos(0)).then(|| word(time.to_string()))
 }
 
+fn whole(number: impl Into<i64>) -> Spanned<i64> {
+    Spanned::new(0..0, number.into())
+}
+
 fn bytes(bytes: u64) -> Word {
     word(format!("{bytes}B"))
 }
@@ -111,9 +115,9 @@ fn case(case: &Case) -> format::Case {
         name: word(&case.name),
         memory: case.memory.map(bytes),
         quick: (!case.quick).then(|| Spanned::new(0..0, false)),
-        repeat: repeat.map(|repeat| Spanned::new(0..0, repeat)),
+        repeat: repeat.map(whole),
         limits: limits.map(bytes),
-        initial_window: initial_window.map(|segments| Spanned::new(0..0, segments)),
+        initial_window: initial_window.map(whole),
         ipv6: ipv6.then(|| Spanned::new(0..0, true)),
         methods: methods.iter().map(|name| word(*name)).collect(),
         settings: table(settings),
@@ -160,7 +164,7 @@ fn path(spec: &PathSpec, name: Option<Word>) -> format::Path {
         rate_a_to_b: rate(&spec.rate_a_to_b),
         cross_a_to_b: spec.cross_a_to_b.map(cross),
         cross_b_to_a: spec.cross_b_to_a.map(cross),
-        mtu: Some(spec.mtu).filter(|mtu| *mtu != usual.mtu),
+        mtu: (spec.mtu != usual.mtu).then(|| whole(spec.mtu)),
         seed: Some(spec.seed).filter(|seed| *seed != usual.seed),
         trace: spec.trace.as_ref().map(trace),
         trace_a_to_b: spec.trace_a_to_b.as_ref().map(trace),
@@ -222,7 +226,7 @@ fn workloads(case: &Case) -> Vec<Spanned<Workload>> {
             path: path_name(case, path).filter(|_| path > 0),
             start: time(flow.delay),
             cross: if_set(flow.cross),
-            connections: (flow.connections != 1).then(|| Spanned::new(0..0, flow.connections)),
+            connections: (flow.connections != 1).then(|| whole(flow.connections)),
             buffer: flow.buffer.map(bytes),
             congestion_control: flow.congestion_control.map(word),
             writes: flow.writes.map(str::to_owned),
@@ -254,7 +258,7 @@ fn amount(amount: Amount, several: &[u64]) -> Workload {
         }
         Amount::Documents(size, count, quick) => {
             let (size, sizes) = sizes(size);
-            let [count, quick_count] = [count, quick].map(|count| Some(Spanned::new(0..0, count)));
+            let [count, quick_count] = [count, quick].map(|count| Some(whole(count)));
             Workload { kind: Some(Kind::Documents), size, sizes, count, quick_count, ..Workload::default() }
         }
         Amount::Requests(size, time, quick) => {
@@ -290,7 +294,7 @@ fn method(method: &Method, has_files: bool) -> format::Method {
         wmem: (method.wmem != USUAL_WMEM).then(|| bytes(method.wmem)),
         small_documents: method.small_documents.map(bytes),
         gso_max_size: method.at_once.map(word),
-        initial_window: method.initial_window.map(|segments| Spanned::new(0..0, segments)),
+        initial_window: method.initial_window.map(whole),
         beside: if_set(method.beside),
         sender: table(&method.sender),
         receiver: table(&method.receiver),

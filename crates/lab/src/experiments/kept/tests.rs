@@ -1,5 +1,8 @@
 //! Tests of what is kept and found again.
 
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
+
 use super::super::model::Amount;
 use super::super::result::RunResult;
 use super::super::shard::tests::{experiment, result};
@@ -103,6 +106,19 @@ fn a_case_that_cannot_be_written_leaves_no_unfinished_file() {
     let error = kept.keep(&case).unwrap_err().to_string();
     assert!(error.starts_with("cannot write "), "{error}");
     assert_eq!(kept.directory.read_dir().unwrap().count(), 1);
+}
+
+#[test]
+fn a_fifo_in_the_place_of_a_file_is_refused_instead_of_waited_for() {
+    let out = tempfile::tempdir().unwrap();
+    let (survey, mut case) = case();
+    let kept = Kept::in_directory(out.path(), &survey, false);
+    fs::create_dir_all(&kept.directory).unwrap();
+    mkfifo(&kept.file(&case), Mode::S_IRWXU).unwrap();
+    for refused in [kept.adopt(&mut case).err(), unfinished(&survey, out.path(), &[]).err()] {
+        let error = refused.unwrap().to_string();
+        assert!(error.starts_with("cannot read ") && error.contains(": it is not a regular file"), "{error}");
+    }
 }
 
 #[test]

@@ -36,6 +36,23 @@ fn cheap_samples_stay_frequent_beside_expensive_sweeps_and_searches() {
 }
 
 #[test]
+fn sweeps_for_late_records_begin_and_end_with_the_task_that_makes_them() {
+    let mut world = World::tuning(task("abt"));
+    world.flows = vec![flow(1, 0)];
+    // From 64 MiB on records are made late.
+    for (budget, is_late) in [(Bytes(1 << 30), true), (Bytes(1 << 20), false)] {
+        let mut next = task("abt");
+        (next.plan.budget, next.plan.receive_budget) = (budget, budget);
+        world.configurations.push_back(Ok(next));
+        world.feed(Event::Hangup);
+        world.did.clear();
+        world.run(MINUTE);
+        let sweeps = world.did.iter().filter(|one| *one == "sweep").count();
+        assert_eq!(sweeps >= 10, is_late, "{sweeps} in a minute");
+    }
+}
+
+#[test]
 fn expensive_samples_are_rare_while_little_changes_and_come_at_once_where_many_come_or_go() {
     let mut world = World::tuning(task("abt"));
     world.sample_cost = Micros::from_millis(100);

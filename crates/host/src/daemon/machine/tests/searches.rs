@@ -118,3 +118,22 @@ fn bounds_that_are_raised_later_are_told() {
     let is_told = |line: &String| line.starts_with("in network namespace blue net.ipv4.tcp_rmem = 4096");
     assert!(world.log.iter().any(is_told), "{:?}", world.log);
 }
+
+#[test]
+fn a_reload_tells_of_raised_maxima_who_is_bounded_by_its_own_task() {
+    let mut world = World::tuning(task("abt"));
+    // Beside the group, the kernel sizes all others.
+    for (next, others_may_grow) in [(grouped("kernel"), true), (task("abt"), false)] {
+        let value = Value::parse(Setting::TcpRmem, "4096 131072 67108864").unwrap();
+        let new = vec![("blue".to_owned(), vec![Change { setting: Setting::TcpRmem, value }])];
+        world.found.push_back(Ok(Found { new, known: BTreeSet::from([0]), ..Found::default() }));
+        world.configurations.push_back(Ok(next));
+        world.log.clear();
+        // No other line of the kind keeps this one out of the log.
+        world.now += MINUTE;
+        world.feed(Event::Hangup);
+        let is_told = |line: &&String| line.contains("net.ipv4.tcp_rmem = 4096");
+        let told = world.log.iter().find(is_told).expect("it is told");
+        assert_eq!(told.contains("other sockets there may grow"), others_may_grow, "{told}");
+    }
+}
