@@ -8,8 +8,6 @@ mod kernel;
 mod network;
 mod programs;
 
-pub(crate) use kernel::effective_capabilities;
-
 use std::fmt;
 use std::path::{Path, PathBuf};
 

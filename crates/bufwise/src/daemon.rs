@@ -6,13 +6,13 @@ use bufwise_host::control::server::Server;
 use bufwise_host::daemon::{self, Options, Orders, Task};
 use bufwise_host::log::{self, Format};
 use bufwise_host::metrics::{Address, Endpoint, Interval};
+use bufwise_host::processes::effective_capabilities;
 use bufwise_host::signals::Signals;
 use bufwise_host::tuner::choice::Choice;
 use bufwise_host::tuner::sizes::{AtOnce, Budget, MaxConnections, SmallDocuments};
 use bufwise_host::{Error, in_words};
 use clap::Args;
 
-use crate::check::effective_capabilities;
 use crate::exit::{FAILED, Failure, Outcome};
 use crate::metrics::{Listener, Pusher};
 

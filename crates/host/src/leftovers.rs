@@ -17,10 +17,12 @@ use bufwise_units::counted;
 use crate::caps::{self, Caps, Change};
 use crate::error::{Error, Result, in_words};
 use crate::netns;
-use crate::processes::printable_path;
+use crate::processes::{effective_capabilities, printable_path};
 
 /// Inode of the first process namespace (`PROC_PID_INIT_INO`), in which every process has a number.
 const FIRST_PROCESS_NAMESPACE: u64 = 0xefff_fffc;
+/// CAP_SYS_PTRACE, which the namespaces of processes with more privileges need.
+const SYS_PTRACE: u64 = 1 << 19;
 
 /// Leftovers that were cleared; one line each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -178,11 +180,10 @@ fn forget_namespaces<'a>(caps: &Caps, gone: impl Iterator<Item = &'a u64>, clear
     }
 }
 
-/// Returns whether this process may see the network namespaces of all processes. The first process has every capability: a
-/// caller without CAP_SYS_PTRACE, or one that a security module or `hidepid=` restricts, does not see its namespace.
+/// Returns whether this process may see the network namespaces of all processes. A security module may hide some all the same.
 fn sees_every_process() -> bool {
     fs::metadata("/proc/self/ns/pid").is_ok_and(|file| file.ino() == FIRST_PROCESS_NAMESPACE)
-        && fs::metadata("/proc/1/ns/net").is_ok()
+        && effective_capabilities().is_some_and(|held| held & SYS_PTRACE != 0)
 }
 
 #[cfg(test)]

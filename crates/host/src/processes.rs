@@ -9,6 +9,13 @@ use std::sync::Arc;
 
 use bufwise_bpf::reach;
 
+/// Returns the effective capabilities of this process as bits (capabilities(7)); `None` if /proc does not show them.
+pub fn effective_capabilities() -> Option<u64> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let field = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
+    u64::from_str_radix(field.trim(), 16).ok()
+}
+
 /// A process that holds a socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Process {

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use bufwise_bpf::kernel_version;
+use bufwise_host::processes::effective_capabilities;
 use bufwise_socket::memory::HostMemory;
 
 use super::Point;
@@ -47,13 +48,6 @@ fn version() -> Point {
         }
         None => Point::limited("kernel", "its version cannot be read", "mount /proc"),
     }
-}
-
-/// Returns the effective capabilities as bits; `None` if /proc does not show them.
-pub(crate) fn effective_capabilities() -> Option<u64> {
-    let status = fs::read_to_string("/proc/self/status").ok()?;
-    let field = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
-    u64::from_str_radix(field.trim(), 16).ok()
 }
 
 fn privileges() -> Point {

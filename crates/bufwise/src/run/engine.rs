@@ -80,14 +80,11 @@ pub(super) fn choose(wanted: Wanted, plan: &Plan) -> Result<Chosen> {
 
 /// Notes in `cleared` what a killed bufwise had left, also if the engine cannot be loaded then.
 fn in_the_kernel(plan: &Plan, cleared: &mut Vec<String>) -> Result<Chosen> {
-    let refused = match leftovers::clear() {
-        Ok(found) => {
-            let lines = found.done.iter().chain(&found.failed);
-            cleared.extend(lines.map(|line| format!("left by a killed bufwise: {line}")));
-            None
-        }
-        Err(error) => Some(format!("cannot clear what a killed bufwise may have left: {}", in_words(&error))),
-    };
+    let (found, refused) = leftovers::clear_most();
+    let lines = found.done.iter().chain(&found.failed);
+    cleared.extend(lines.map(|line| format!("left by a killed bufwise: {line}")));
+    let refused = refused
+        .map(|error| format!("cannot clear what a killed bufwise may have left: {}", in_words(&error)));
     let cgroup = Cgroup::create()?;
     let mut engine = Engine::load(&plan.run_config())?;
     engine.attach(cgroup.as_fd())?;
