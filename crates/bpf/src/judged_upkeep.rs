@@ -148,6 +148,33 @@ fn a_size_at_the_cap_needs_no_request_and_what_is_set_already_no_step() {
     assert_eq!(rules::step_send(&config, &mut { new }, NONE, false), Step { value: 77_777, request: 0 });
 }
 
+#[test]
+fn a_buffer_that_was_set_gets_the_cap_while_a_request_for_either_buffer_is_open() {
+    let config = config(SendRule::Abt, ReceiveRule::Drs);
+    let set = bw_flow {
+        sampled_at: 5_000_000,
+        requested_at: 4_500_000,
+        sndbuf: 87_040,
+        set_sndbuf: 87_040,
+        rcvbuf: 131_072,
+        set_rcvbuf: 131_072,
+        ..bw_flow::default()
+    };
+    let steps = |flow: bw_flow| {
+        let (payload, memory) = (u64::from(config.send_cap) + 1, 2 * u64::from(config.receive_cap) + 2);
+        let send = rules::step_send(&config, &mut { flow }, payload, false);
+        (send, step_receive(&config, &mut { flow }, memory, false))
+    };
+    let of = |value| Step { value, request: 0 };
+    for open in [bw_flow { requested_sndbuf: 1, ..set }, bw_flow { requested_rcvbuf: 1, ..set }] {
+        assert_eq!(steps(open), (of(config.send_cap), of(config.receive_cap)));
+        let large = bw_flow { sndbuf: 2 * config.send_cap, rcvbuf: 2 * config.receive_cap, ..open };
+        assert_eq!(steps(large), (of(0), of(0)), "they have that size");
+        let unset = bw_flow { set_sndbuf: 0, set_rcvbuf: 0, ..open };
+        assert_eq!(steps(unset), (of(0), of(0)), "autotuning may grow them beyond the cap");
+    }
+}
+
 /// A program's setsockopt() would cut the buffer to the cap, below what is under way or on offer.
 #[test]
 fn without_user_space_a_buffer_beyond_the_cap_keeps_what_was_granted() {

@@ -7,7 +7,7 @@
 //! now.
 //! - Send: twice cwnd, with overhead (`tcp_sndbuf_expand()`), within `tcp_wmem`, and not below the queued memory.
 //! - Receive: twice the data of a round trip, with overhead (`tcp_rcvbuf_grow()`), within `tcp_rmem`, and not below
-//!   the memory of the offered window.
+//!   the memory of unread data and of the offered window.
 //! - A buffer that the application had set, and that bufwise was told to take over, gets its former size back and
 //!   stays locked. Buffers that bufwise never set are not touched.
 
@@ -120,15 +120,16 @@ fn autotuned_send(kernel: &Autotuning, socket: BorrowedFd<'_>) -> Result<Bytes, 
     Ok(kernel.send.bound(cwnd.times(ROUND_TRIPS * OVERHEAD)).max(queued))
 }
 
-/// Returns the receive buffer (memory) that the kernel's autotuning would have reached by now.
+/// Returns the receive buffer (memory) that the kernel's autotuning would have reached by now. It has room for unread data and
+/// for the offered window: the kernel drops data for which there is no room.
 fn autotuned_receive(kernel: &Autotuning, socket: BorrowedFd<'_>) -> Result<Bytes, OptionError> {
-    let info = options::tcp_info(socket)?;
-    // Kernels before Linux 6.2 do not report the window, which is at most what the buffer holds.
-    let offered = match info.rcv_wnd {
-        0 => Bytes(options::memory(socket)?.rcvbuf.into()),
-        window => Bytes(window.into()).times(OVERHEAD),
+    let (info, memory) = (options::tcp_info(socket)?, options::memory(socket)?);
+    // Kernels before Linux 6.2 do not report the window. The present buffer has room for it beside the unread data.
+    let in_use = match info.rcv_wnd {
+        0 => Bytes(memory.rcvbuf.into()),
+        window => Bytes(window.into()).times(OVERHEAD) + Bytes(memory.rmem_alloc.into()),
     };
-    Ok(kernel.receive.bound(Bytes(info.rcv_space.into()).times(ROUND_TRIPS * OVERHEAD)).max(offered))
+    Ok(kernel.receive.bound(Bytes(info.rcv_space.into()).times(ROUND_TRIPS * OVERHEAD)).max(in_use))
 }
 
 /// Autotuning's initial size and its bound: the second and third number of `tcp_wmem` and `tcp_rmem`.
@@ -221,11 +222,40 @@ pub(crate) fn release_each<Socket: AsFd, Find: FnMut(&FlowState) -> Option<Socke
 #[cfg(test)]
 mod tests {
     use std::fs::File;
+    use std::io::Write;
     use std::net::{TcpListener, TcpStream};
     use std::os::fd::OwnedFd;
 
     use super::*;
     use crate::abi::bw_flow;
+    use crate::user::tells_locks;
+
+    #[test]
+    fn a_receive_buffer_has_room_for_unread_data_beside_the_offered_window() {
+        if !tells_locks() {
+            return bufwise_trial::skip("needs Linux 5.15");
+        }
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        // Connections inherit it. Without it the host's settings would count.
+        options::set_receive_buffer(&listener, Bytes(65_536)).unwrap();
+        let mut writer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let reader = listener.accept().unwrap().0;
+        let mut data = [7_u8; 10_000];
+        writer.write_all(&data).unwrap();
+        // The data arrive and stay unread.
+        while reader.peek(&mut data).unwrap() < data.len() {}
+        let unread = Bytes(options::memory(&reader).unwrap().rmem_alloc.into());
+        let offered = || Bytes(options::tcp_info(&reader).unwrap().rcv_wnd.into());
+        let flow = FlowState::from_kernel(1, &bw_flow { set_rcvbuf: 131_072, ..bw_flow::default() });
+        let nothing = || Range { first: Bytes::ZERO, largest: Bytes::ZERO };
+        let kernel = Autotuning { send: nothing(), receive: nothing() };
+        let before = offered();
+        release_to(&kernel, &flow, reader.as_fd(), Means::Plain).unwrap();
+        // A delayed acknowledgement may have moved the window meanwhile.
+        let in_use = before.min(offered()).times(OVERHEAD) + unread;
+        let room = options::receive_buffer(&reader).unwrap();
+        assert!(unread > Bytes::ZERO && room >= in_use, "{unread} of {in_use}: {room}");
+    }
 
     #[test]
     fn what_may_be_written_ahead_is_the_kernels_again_unless_the_application_has_set_it_since() {

@@ -70,23 +70,25 @@ impl ExplainArgs {
             output::check_writable(json)?;
         }
         let report = report(self.address, &self.asked)?;
+        if report.connections.is_empty() {
+            return Err(report.without_connections());
+        }
         let home = netns::own()?.label();
         output::both(self.json.as_deref(), &report, || report.to_text(&home))?;
         Ok(0)
     }
 }
 
-/// Watches the connections with that address, and asks the daemon, if any, what it knows of them.
+/// Watches the connections with that address, and asks the daemon, if any, what it knows of them. Without such a connection the
+/// report has none, and no daemon's memory.
 ///
 /// # Errors
-/// No connection matches, or no daemon listens at the socket that was named.
+/// The kernel lists no sockets, or no daemon listens at the socket that was named.
 pub(crate) fn report(address: Pattern, asked: &AskedDaemon) -> Result<Report, Failure> {
     let watch::Watch { seconds, connections, mut notes, short } = watch::watch(address)?;
     let known = known_to_daemon(address, asked)?;
     if connections.is_empty() {
-        let where_else = if notes.is_empty() { "; bufwise ls --all lists all" } else { "; " };
-        let message = format!("no connection from or to {address}{where_else}{}", notes.join("; "));
-        return Err(Failure::new(FAILED, message));
+        return Ok(Report { address, watched_s: seconds, connections: Vec::new(), budget: None, notes });
     }
     let known = known.unwrap_or_else(|why| {
         notes.push(format!("without the daemon's figures: {why}"));
@@ -137,8 +139,15 @@ fn known_to_daemon(address: Pattern, asked: &AskedDaemon) -> Result<Result<Listi
 }
 
 impl Report {
+    /// Returns the failure of a command that has found no connection.
+    fn without_connections(&self) -> Failure {
+        let where_else = if self.notes.is_empty() { "; bufwise ls --all lists all" } else { "; " };
+        let (address, notes) = (self.address, self.notes.join("; "));
+        Failure::new(FAILED, format!("no connection from or to {address}{where_else}{notes}"))
+    }
+
     /// Returns the text on the connection with that cookie, for a reader in the network namespace `home`; `None`: it
-    /// was not watched.
+    /// was not watched, because it has ended.
     pub(crate) fn text_of(&self, cookie: u64, home: &str) -> Option<String> {
         let one = self.connections.iter().find(|one| one.view.cookie == cookie)?;
         Some(one.to_text(home) + &self.memory() + &self.notes())

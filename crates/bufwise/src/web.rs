@@ -47,7 +47,7 @@ const MAX_PAGES: usize = 8;
 /// the same figures from ls --json.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "From another host: ssh -L 8080:127.0.0.1:8080 HOST bufwise web --listen 127.0.0.1:8080
+    after_help = "From another host: ssh -t -L 8080:127.0.0.1:8080 HOST bufwise web --listen 127.0.0.1:8080
 
 Example: bufwise web --interval 2s"
 )]

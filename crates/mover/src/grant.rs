@@ -8,9 +8,10 @@
 //! Rules: a connection asks for the memory of its request, or for the most that autotuning gives; while less is granted
 //! to it ([`BufferGrants::within`]), the buffer is held at the grant.
 //! Properties kept: the buffer is never set below [`SMALLEST_BUFFER`] nor above the cap; a change that no receiver
-//! would request ([`is_notable`]), or that comes within [`MIN_GRANT_SPACING`] of the last, has no effect; a request
-//! beyond `wmem_max` leaves the buffer to autotuning where that reaches further; the first grant of memory applies
-//! before the first byte is written.
+//! would request ([`is_notable`]) has no effect; of the requests within [`MIN_GRANT_SPACING`] of a change, the last one
+//! takes effect with the next sample of the transfer, because its receiver does not repeat it; a request beyond
+//! `wmem_max` leaves the buffer to autotuning where that reaches further; the first grant of memory applies before the
+//! first byte is written.
 
 use std::fmt;
 use std::net::TcpStream;
@@ -25,8 +26,8 @@ use crate::request::{MIN_REQUEST_SPACING, is_notable};
 
 /// Smallest buffer: with less, a sender would need a system call for every few segments.
 const SMALLEST_BUFFER: Bytes = Bytes(16 << 10);
-/// Shortest time between two changes: half of that between two requests, because the path may bring two closer
-/// together.
+/// Shortest time between two changes at the peer's word: half of that between two requests. A loss on the path, or a pause of
+/// either host, may bring two closer together.
 const MIN_GRANT_SPACING: Duration = Duration::from_micros(MIN_REQUEST_SPACING.0 / 2);
 
 /// Unsent bytes above which a tuned connection takes no more: beyond the bytes in flight, data would only wait in
@@ -45,6 +46,8 @@ struct State {
     wmem_max: Bytes,
     autotuned_max: Bytes,
     granted: Option<Bytes>,
+    /// A request that came too soon after the last change.
+    late: Option<Bytes>,
     data: Option<TcpStream>,
     changed: Option<Instant>,
     /// The buffer size with which the connection was made; `None`: autotuning.
@@ -77,6 +80,7 @@ impl BufferGrants {
             wmem_max,
             autotuned_max,
             granted: None,
+            late: None,
             data: None,
             changed: None,
             own: None,
@@ -96,7 +100,7 @@ impl BufferGrants {
     }
 
     /// Takes a request, in bytes as for `SO_SNDBUF`: for the running transfer, else for the next one. Returns the size
-    /// in force now.
+    /// in force now, which is the former one if the request came within some milliseconds of a change.
     ///
     /// # Errors
     /// [`OptionError`] when the kernel refuses.
@@ -104,10 +108,12 @@ impl BufferGrants {
         self.state().request(request, Instant::now())
     }
 
-    /// Returns the size that was granted last; `None` before the first request.
+    /// Returns the size that was granted last, though it may come into force within a tenth of a second only; `None` before
+    /// the first request.
     #[must_use]
     pub fn granted(&self) -> Option<Bytes> {
-        self.state().granted
+        let state = self.state();
+        state.late.or(state.granted)
     }
 
     /// Applies requests to `data` from now on, the last one at once.
@@ -123,16 +129,17 @@ impl BufferGrants {
             false => None,
         };
         state.data = Some(data);
+        state.grant_late();
         state.share()?;
         if state.granted.is_some() || state.room.is_some() { state.apply() } else { Ok(()) }
     }
 
-    /// Asks for memory again.
+    /// Grants a request that came too soon, and asks for memory again.
     pub(crate) fn renew(&self) -> Result<(), OptionError> {
         let mut state = self.state();
-        let before = state.room;
+        let (changed, before) = (state.grant_late(), state.room);
         state.share()?;
-        if before.is_some() || state.room.is_some() { state.apply() } else { Ok(()) }
+        if changed || before.is_some() || state.room.is_some() { state.apply() } else { Ok(()) }
     }
 
     /// Forgets the connection of a transfer that is over.
@@ -150,16 +157,29 @@ impl State {
     fn request(&mut self, request: Bytes, now: Instant) -> Result<Bytes, OptionError> {
         let size = request.min(self.cap).max(SMALLEST_BUFFER);
         let soon = self.changed.is_some_and(|last| now.duration_since(last) < MIN_GRANT_SPACING);
-        if let Some(before) = self.granted
-            && (soon || !is_notable(before, size))
-        {
-            return Ok(before);
+        // A newer request replaces one that waits.
+        self.late = None;
+        if let Some(before) = self.granted {
+            let notable = is_notable(before, size);
+            if notable && soon {
+                self.late = Some(size);
+            }
+            if soon || !notable {
+                return Ok(before);
+            }
         }
         self.granted = Some(size);
         self.changed = Some(now);
         self.share()?;
         self.apply()?;
         Ok(size)
+    }
+
+    /// Grants the request that came too soon; returns whether there is one.
+    fn grant_late(&mut self) -> bool {
+        let late = self.late.take();
+        self.granted = late.or(self.granted);
+        late.is_some()
     }
 
     /// Returns the size that the buffer should have; `None`: autotuning, also where it reaches further than a request
@@ -218,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_change_that_comes_too_soon_or_is_too_small_has_no_effect() {
+    fn a_change_that_comes_too_soon_or_is_too_small_is_not_made_at_once() {
         let grants = BufferGrants::with_limits(Bytes(150_000), Bytes(212_992), Bytes(4 << 20));
         let (mut state, start, soon) = (grants.state(), Instant::now(), MIN_GRANT_SPACING / 2);
         let mut at = |time: Duration, request| state.request(Bytes(request), start + time).unwrap();
@@ -228,5 +248,27 @@ mod tests {
         assert_eq!(at(MIN_GRANT_SPACING, 0), SMALLEST_BUFFER);
         assert_eq!(at(MIN_GRANT_SPACING + soon, 100_000), SMALLEST_BUFFER, "too soon after that one");
         assert_eq!(at(MIN_GRANT_SPACING * 2, 100_000), Bytes(100_000));
+    }
+
+    #[test]
+    fn the_last_of_the_requests_that_come_too_soon_is_granted_with_the_next_sample() {
+        let grants = BufferGrants::with_limits(Bytes(1 << 20), Bytes(212_992), Bytes(4 << 20));
+        let (start, spacing) = (Instant::now(), MIN_GRANT_SPACING);
+        let at = |time: Duration, request| grants.state().request(Bytes(request), start + time).unwrap().0;
+        let in_force_later = || {
+            grants.renew().unwrap();
+            grants.state().granted
+        };
+        // A loss on the control connection brings three requests together.
+        let together = [65_536, 262_144, 1 << 20].map(|request| at(Duration::ZERO, request));
+        assert_eq!(together, [65_536; 3], "in force at once");
+        assert_eq!(grants.granted(), Some(Bytes(1 << 20)));
+        assert_eq!(in_force_later(), Some(Bytes(1 << 20)));
+        // A request that is taken back is forgotten.
+        let together = [100_000, 400_000, 100_000].map(|request| at(spacing, request));
+        assert_eq!((together, in_force_later()), ([100_000; 3], Some(Bytes(100_000))));
+        // What comes in time replaces what waits.
+        assert_eq!([at(spacing, 400_000), at(spacing * 2, 300_000)], [100_000, 300_000]);
+        assert_eq!(in_force_later(), Some(Bytes(300_000)));
     }
 }

@@ -37,6 +37,7 @@ mod server;
 #[cfg(test)]
 mod tests;
 mod train;
+mod wait;
 
 pub use client::{Echoed, PathClient, PathDirection};
 pub use estimate::{Available, Estimate};

@@ -70,6 +70,15 @@ fn transfer(
     })
 }
 
+/// Waits until `holds`; a deadline far beyond any sensible delay.
+pub(crate) fn await_that(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + TEST_TIMEOUT;
+    while !holds() {
+        assert!(Instant::now() < deadline, "{what}");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// The first of up to five measurements that took less than two seconds: a machine that stands still takes longer, but not
 /// each time.
 fn in_time<T>(measure: impl FnMut() -> (f64, T)) -> (f64, T) {
@@ -166,11 +175,9 @@ fn a_decided_rate_is_kept_and_known_before_the_connection() {
     let (responder, prober) = probes();
     let mut tuner = constant(Decision { pacing: Some(rate), ..Decision::NONE }, Some(prober));
     tuner.prepare();
-    let deadline = Instant::now() + TEST_TIMEOUT;
-    while responder.requested_rate() != Some(rate) {
-        assert!(Instant::now() < deadline, "the request arrives before any connection is made");
-        thread::sleep(Duration::from_millis(1));
-    }
+    await_that("the request arrives before any connection is made", || {
+        responder.requested_rate() == Some(rate)
+    });
     let file = pattern(5_000_000);
     // 0.25 s; the first segments are a burst, and a busy machine is slower.
     let (seconds, sent) = in_time(|| {
@@ -193,8 +200,11 @@ fn a_rate_of_nothing_becomes_two_segments_a_round_trip_or_probe() {
     let ends = pair(&Sockets::default());
     let (_, _, into) = transfer(&mut &file[..], &mut tuner, ends, Some(&responder));
     assert!(into == file);
-    let last = tuner.timeline.last().unwrap();
-    assert!(last.pacing >= Bytes(2 * 536).per(last.rtt.max(Micros::from_millis(10))), "{last:?}");
+    let slowest = |mss: u64, rtt: Micros| Bytes(2 * mss).per(rtt.max(Micros::from_millis(10)));
+    let (first, last) = (tuner.timeline[0], *tuner.timeline.last().unwrap());
+    // Before the connection the segment has its usual size; no segment of the loopback exceeds its MTU of 64 KiB.
+    assert_eq!(first.pacing, slowest(1_448, first.rtt));
+    assert!((slowest(536, last.rtt)..=slowest(65_536, last.rtt)).contains(&last.pacing), "{last:?}");
 }
 
 #[test]
@@ -392,11 +402,13 @@ fn a_reset_names_the_bytes_that_came() {
         |stream| {
             socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();
             (&stream).write_all(b"some bytes").unwrap();
+            // What has arrived can be read after a reset, too.
+            await_that("they arrive", || options::tcp_info(&stream).unwrap().bytes_acked >= 10);
         },
         None,
         &job(),
     );
-    assert!(matches!(error, MoveError::Connection { .. }), "{error}");
+    assert!(matches!(error, MoveError::Connection { bytes: 10, .. }), "{error}");
 }
 
 #[test]

@@ -57,8 +57,7 @@ mod tests {
     fn root_a_sockets_namespace_is_found_and_entered() {
         let elsewhere = || unshare(CloneFlags::CLONE_NEWNET).map(|()| UdpSocket::bind("0.0.0.0:0").unwrap());
         let Ok(socket) = thread::spawn(elsewhere).join().unwrap() else {
-            assert!(std::env::var_os("CI").is_none(), "under CI the tests that need root must run");
-            return eprintln!("skipped: a network namespace needs root");
+            return bufwise_trial::skip("a network namespace needs root");
         };
         let here = || namespace_cookie(UdpSocket::bind("0.0.0.0:0").unwrap()).unwrap();
         let theirs = namespace_cookie(&socket).unwrap();

@@ -3,9 +3,9 @@
 //! Problem: `64KiB`, `100mbit`, `1.5s` on a command line must become the right number or a clear error.
 //! Terms: `k`, `M`, `G`, `T` are powers of 1,000; `Ki`, `Mi`, `Gi`, `Ti` are powers of 1,024. Rates are written in
 //! bits per second, as links are named; [`Rate`] converts them to bytes per second. Case does not matter, one space
-//! may precede the unit, and a fraction may have any number of digits. Fractions of a byte or microsecond are cut
-//! off, but a value above zero never becomes zero: it is refused. A link's rates and times ([`BitRate`], [`Nanos`])
-//! are exact; finer values are refused.
+//! may precede the unit, and a fraction may have 18 digits (more if the number fits 128 bits without its point). Fractions
+//! of a byte or microsecond are cut off, but a value above zero never becomes zero: it is refused. A link's rates and times
+//! ([`BitRate`], [`Nanos`]) are exact; finer values are refused.
 //! Properties kept: the arithmetic is exact (integers); the output of a quantity's `Display` parses back to the same
 //! value; nothing overflows silently; no input panics.
 

@@ -217,7 +217,7 @@ struct bw_flow {
 	__u32 user_space;
 	/* When the sender-side round-trip time was measured last. */
 	__u64 rtt_at;
-	/* When the last request was made. */
+	/* When the last request for a buffer was made. */
 	__u64 requested_at;
 	/* DRS: begin of the last interval, the largest measurement by then, and whether that grew by more than 1/4. */
 	__u64 drs_began_at;

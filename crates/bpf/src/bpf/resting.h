@@ -15,7 +15,8 @@
  *
  * Properties kept: a connection whose window bufwise has set never rests. Neither does one that has received a full
  * segment, where such a segment makes a record due. A share that is less than the buffer is applied all the same. The
- * callback stays on if another program reads TCP options, because that program may also write them.
+ * callback stays on if another program reads TCP options, because that program may also write them, and where the kernel sizes the
+ * window, because bufwise has not asked for it.
  */
 #ifndef BUFWISE_RESTING_H
 #define BUFWISE_RESTING_H
@@ -38,6 +39,12 @@ static bool keeps_window(const struct bw_fast *fast, const struct bw_flow *f, co
 	       !is_short(tp) && !bw_is_more_than_little(fast, tp->bytes_received, tp->advmss);
 }
 
+/* Whether the callback for each segment is bufwise's own: where the kernel sizes the window, another program has asked for it. */
+static bool watches_segments(void)
+{
+	return wanted_callbacks() & BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG;
+}
+
 /* Switches the callback for each segment off, or on again. */
 static void watch_or_rest(struct bpf_sock_ops *ctx, struct bw_fast *fast, struct tcp_sock *tp)
 {
@@ -49,7 +56,7 @@ static void watch_or_rest(struct bpf_sock_ops *ctx, struct bw_fast *fast, struct
 	watch = bw_count_round(fast, tp->bytes_received, tp->advmss);
 	if (watch == BW_WATCH || is_short(tp))
 		flags |= wanted_callbacks();
-	else if (watch == BW_REST && control.swept == BW_SWEPT && !(flags & BW_READS_OPTIONS))
+	else if (watch == BW_REST && control.swept == BW_SWEPT && !(flags & BW_READS_OPTIONS) && watches_segments())
 		flags &= ~BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG;
 	if (flags != ctx->bpf_sock_ops_cb_flags)
 		bpf_sock_ops_cb_flags_set(ctx, flags);

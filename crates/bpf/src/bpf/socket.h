@@ -143,23 +143,30 @@ static __u64 inode_of(const struct sock *sk)
 /* ---- Setting -------------------------------------------------------------------------------------------- */
 
 /*
- * Sends a request to user space; false if the ring is full: the next sample sends it again. User space finds the socket by its
- * inode, which the record of an incoming connection lacks if it was made before accept().
+ * Sends a request to user space; false if the ring is full, or if it is for a buffer and no process has the socket yet, as before
+ * accept(): user space finds the socket by its inode. The next sample sends the request again. The ring may still have an earlier
+ * request of the connection, so the record names only what was sent: the grant of another size would look like the application's
+ * setting.
  */
 static bool request(struct bw_flow *f, const struct tcp_sock *tp, __u64 cookie, __u32 sndbuf, __u32 rcvbuf, __u32 clamp)
 {
-	struct bw_request *r = bpf_ringbuf_reserve(&requests, sizeof(*r), 0);
+	struct bw_request *r;
 
-	if (!r)
-		return false;
 	if (!f->inode)
 		f->inode = inode_of(&tp->inet_conn.icsk_inet.sk);
+	if (!f->inode && !clamp)
+		return false;
+	r = bpf_ringbuf_reserve(&requests, sizeof(*r), 0);
+	if (!r)
+		return false;
 	r->cookie = cookie;
 	r->sndbuf = sndbuf;
 	r->rcvbuf = rcvbuf;
 	r->clamp = clamp;
 	r->unused = 0;
-	f->requested_at = f->sampled_at;
+	/* A window that is requested again and again (set_clamp()) does not delay the next request for a buffer. */
+	if (!clamp)
+		f->requested_at = f->sampled_at;
 	bpf_ringbuf_submit(r, 0);
 	return true;
 }
@@ -168,10 +175,8 @@ static bool request(struct bw_flow *f, const struct tcp_sock *tp, __u64 cookie, 
 static void set_send(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_sock *tp, __u64 cookie,
 		     __u32 requested, __u32 value)
 {
-	if (requested) {
+	if (requested && request(f, tp, cookie, requested, 0, 0))
 		f->requested_sndbuf = requested;
-		request(f, tp, cookie, requested, 0, 0);
-	}
 	if (!value || bpf_setsockopt(ctx, SOL_SOCKET, SO_SNDBUF, &value, sizeof(value)))
 		return;
 	f->sndbuf = tp->inet_conn.icsk_inet.sk.sk_sndbuf;
@@ -188,10 +193,8 @@ static void set_rcvbuf(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_s
 	struct bw_step step;
 
 	bw_step_receive(&step, &config, f, memory, stale);
-	if (step.request) {
+	if (step.request && request(f, tp, cookie, 0, step.request, 0))
 		f->requested_rcvbuf = step.request;
-		request(f, tp, cookie, 0, step.request, 0);
-	}
 	if (!step.value || bpf_setsockopt(ctx, SOL_SOCKET, SO_RCVBUF, &step.value, sizeof(step.value)))
 		return;
 	f->rcvbuf = tp->inet_conn.icsk_inet.sk.sk_rcvbuf;

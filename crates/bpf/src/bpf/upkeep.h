@@ -146,13 +146,15 @@ BW_FN __u64 bw_cap(__u64 cap, __u32 cut)
 /*
  * Chooses the step by which the send buffer gets room for a payload, and at least the kernel's smallest size. Beyond the
  * cap, setsockopt() by a program would cut the buffer to the cap, so the size is requested, unless user space is gone;
- * until the grant the cap is set. A buffer beyond the cap stays as it is meanwhile: its connection may need all of it.
+ * until the grant the cap is set, also while a request for the other buffer is open. A buffer beyond the cap stays as it is
+ * meanwhile: its connection may need all of it.
  */
 BW_FN void bw_step_send(struct bw_step *step, const volatile struct bw_config *c, struct bw_flow *f,
 			__u64 payload, int stale)
 {
 	__u32 value = bw_max(bw_min(bw_min(payload, c->max_send), BW_LARGEST_OPTION), BW_LEAST_SNDBUF);
 	__u64 cap = bw_cap(c->send_cap, f->cut_sndbuf);
+	int is_requesting = !stale && bw_is_requesting(f);
 
 	step->value = 0;
 	step->request = 0;
@@ -160,9 +162,12 @@ BW_FN void bw_step_send(struct bw_step *step, const volatile struct bw_config *c
 	if (c->observe_only)
 		return;
 	if (value > cap) {
-		if (!stale && ((f->set_sndbuf && f->sndbuf == 2ULL * value) || bw_is_requesting(f)))
+		if (!stale && f->set_sndbuf && f->sndbuf == 2ULL * value)
 			return;
-		step->request = stale ? 0 : 2 * value;
+		/* A buffer that was never set stays with autotuning, which may grow it beyond the cap. */
+		if (is_requesting && !f->set_sndbuf)
+			return;
+		step->request = stale || is_requesting ? 0 : 2 * value;
 		if (f->sndbuf >= 2 * cap)
 			return;
 		value = cap;
@@ -177,13 +182,14 @@ BW_FN void bw_step_receive(struct bw_step *step, const volatile struct bw_config
 {
 	__u32 value = bw_min(memory / 2, BW_LARGEST_OPTION);
 	__u64 cap = bw_cap(c->receive_cap, f->cut_rcvbuf);
+	int is_requesting = !stale && bw_is_requesting(f);
 
 	step->value = 0;
 	step->request = 0;
 	if (value > cap) {
-		if (!stale && bw_is_requesting(f))
+		if (is_requesting && !f->set_rcvbuf)
 			return;
-		step->request = stale ? 0 : 2 * value;
+		step->request = stale || is_requesting ? 0 : 2 * value;
 		if (f->rcvbuf >= 2 * cap)
 			return;
 		value = cap;

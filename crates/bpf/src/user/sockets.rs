@@ -497,6 +497,8 @@ mod tests {
     #[test]
     fn what_another_run_among_the_commands_processes_starts_is_left_to_that() {
         let place = std::env::temp_dir().join(format!("bufwise-nearer-{}", std::process::id()));
+        // A test that was killed may have had the same number.
+        let _left = fs::remove_dir_all(&place);
         fs::create_dir(&place).unwrap();
         // A shell with the name and the first argument of a `bufwise run`.
         let program = place.join("bufwise");

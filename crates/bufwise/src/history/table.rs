@@ -21,8 +21,8 @@ const ALIKE: f64 = 1.1;
 /// Widest name of a group.
 const NAME_WIDTH: usize = 44;
 
-/// Returns the moments of each line, and a note if a line has several.
-fn steps(moments: &[Moment]) -> (std::slice::Chunks<'_, Moment>, Option<String>) {
+/// Returns the moments of each line, and a note if a line has several; `rest` says what the other columns are then.
+fn steps<'a>(moments: &'a [Moment], rest: &str) -> (std::slice::Chunks<'a, Moment>, Option<String>) {
     let each = moments.len().div_ceil(LINES).max(1);
     let span = |step: &[Moment]| step.iter().map(|moment| moment.interval_s).sum::<f64>();
     let spans = moments.chunks_exact(each).map(span);
@@ -30,7 +30,7 @@ fn steps(moments: &[Moment]) -> (std::slice::Chunks<'_, Moment>, Option<String>)
         spans.fold((f64::INFINITY, 0.0_f64), |(least, most), span| (least.min(span), most.max(span)));
     // Samples are minutes apart while there are very many connections.
     let span = if most < ALIKE * least { format!("{most:.0}") } else { format!("{least:.0} to {most:.0}") };
-    let note = format!("a line is {span} s: rates and times are means, REP a sum, the rest the largest\n");
+    let note = format!("a line is {span} s: rates and times are means, REP a sum, {rest}\n");
     (moments.chunks(each), (each > 1).then_some(note))
 }
 
@@ -41,7 +41,7 @@ pub(super) fn over_time(
     time: &dyn Fn(u64) -> String,
 ) -> String {
     let titles = ["TIME", "CONNS", "SEND", "RECEIVE", "RTT/BASE", "HELD", "REP", "LIMITED BY", "LARGEST"];
-    let (steps, note) = steps(moments);
+    let (steps, note) = steps(moments, "the rest the largest");
     let row = |step: &[Moment]| {
         let last = step.last()?;
         let all: Vec<_> = step.iter().map(|moment| (moment.interval_s, sums(moment))).collect();
@@ -62,7 +62,7 @@ pub(super) fn over_time(
 /// Writes the connections over time: for each step those that moved most.
 pub(super) fn connections(moments: &[Moment], time: &dyn Fn(u64) -> String) -> String {
     let titles = ["TIME", "PEER", "WAY", "RATE", "RTT/BASE", "USED/LIMIT", "REP", "LIMITED BY", "SET"];
-    let (steps, note) = steps(moments);
+    let (steps, note) = steps(moments, "the limit the usual one, the rest the last");
     let (mut rows, mut more) = (Vec::new(), 0);
     for step in steps {
         let Some(last) = step.last() else { continue };
@@ -342,6 +342,8 @@ PREFIX         CONNS  SEND  RECEIVE   RTT/BASE  HELD  REP  LIMITED BY
             whole.ends_with("a line is 60 s: rates and times are means, REP a sum, the rest the largest\n")
         );
         let all = connections(&hour, &|_| "14:05:10".to_owned());
+        // USED/LIMIT and SET are those of the line's last moment.
+        assert!(all.contains("REP a sum, the limit the usual one, the rest the last\n"), "{all}");
         let mut slow = hour;
         slow[180..].iter_mut().for_each(|moment| moment.interval_s = 50.0);
         let slow = over_time(&slow, |moment| moment.total.clone(), &|_| "14:05:10".to_owned());

@@ -1,6 +1,7 @@
 //! Selects and sorts the connections of a list.
 
 use std::cmp::Ordering;
+use std::net::IpAddr;
 
 use bufwise_host::address::{Pattern, Prefix};
 use bufwise_host::judge::Cause;
@@ -77,7 +78,7 @@ pub(crate) fn matches(one: &ConnectionView, filter: &str) -> bool {
     };
     let by_cgroup = filter.starts_with('/') && one.cgroup.as_deref().is_some_and(is_below);
     let by_container = one.container.as_ref().is_some_and(|container| container.matches(filter));
-    let by_prefix = filter.contains('/') && Prefix::of(one.peer.ip()).to_string() == filter;
+    let by_prefix = network(filter).is_some_and(|network| Prefix::of(one.peer.ip()).to_string() == network);
     let by_group = one.group.as_deref() == Some(filter);
     by_address || by_program || by_limit || by_cgroup || by_container || by_prefix || by_group
 }
@@ -85,6 +86,12 @@ pub(crate) fn matches(one: &ConnectionView, filter: &str) -> bool {
 /// Whether a word is certainly a filter: the name of a limit, an address or a port.
 pub(super) fn is_filter(word: &str) -> bool {
     limit(word).is_some() || word.parse::<Pattern>().is_ok()
+}
+
+/// Returns a network as a [`Prefix`] is written, however its address is spelled (`2001:DB8:1::/48`); `None`: it is no network.
+fn network(text: &str) -> Option<String> {
+    let (ip, length) = text.split_once('/')?;
+    Some(format!("{}/{length}", ip.parse::<IpAddr>().ok()?))
 }
 
 /// Returns the limit with this name in JSON.
@@ -149,6 +156,18 @@ mod tests {
             assert!(!matches(&one, filter), "{filter}");
         }
         for filter in ["198.18.0.3", "80", "curl", "send buffer", "send-buffer"] {
+            assert!(!matches(&one, filter), "{filter}");
+        }
+    }
+
+    #[test]
+    fn a_prefix_of_ipv6_may_be_spelled_in_any_way() {
+        let peer = "[2001:db8:1:2::3]:443".parse().unwrap();
+        let one = ConnectionView { peer, ..connection_view() };
+        for filter in ["2001:db8:1::/48", "2001:DB8:1::/48", "2001:0db8:0001:0:0:0:0:0/48"] {
+            assert!(matches(&one, filter), "{filter}");
+        }
+        for filter in ["2001:db8:2::/48", "2001:db8:1::/64", "2001:db8:1::", "2001:db8:1::/"] {
             assert!(!matches(&one, filter), "{filter}");
         }
     }

@@ -104,7 +104,7 @@ fn post(endpoint: &Endpoint, body: &str) -> Result<()> {
     // A receiver that keeps the connection open has still answered.
     match judge(&answer) {
         Some(taken) => taken.map_err(Error::msg),
-        None => read.map_err(Into::into).and_then(|_| bail!("it answers nothing")),
+        None => read.context("it does not answer").and_then(|_| bail!("it answers nothing")),
     }
 }
 
@@ -141,19 +141,24 @@ impl Timed {
 impl Read for Timed {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.stream.set_read_timeout(self.left()?)?;
-        self.stream.read(buffer)
+        self.stream.read(buffer).map_err(as_timeout)
     }
 }
 
 impl Write for Timed {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.stream.set_write_timeout(self.left()?)?;
-        self.stream.write(bytes)
+        self.stream.write(bytes).map_err(as_timeout)
     }
 
     fn flush(&mut self) -> io::Result<()> {
         self.stream.flush()
     }
+}
+
+/// Names the end of the time, which the kernel reports as a resource that is unavailable (EAGAIN; socket(7), SO_RCVTIMEO).
+fn as_timeout(error: io::Error) -> io::Error {
+    if error.kind() == io::ErrorKind::WouldBlock { io::ErrorKind::TimedOut.into() } else { error }
 }
 
 /// The requests so far, and which of their failures are logged.
@@ -262,6 +267,19 @@ mod tests {
         let nobody = silent.local_addr().unwrap().as_socket().unwrap();
         let error = post(&format!("http://{nobody}").parse().unwrap(), "{}").unwrap_err();
         assert!(error.to_string().contains("cannot be reached"), "{error}");
+    }
+
+    #[test]
+    fn a_receiver_that_takes_too_long_is_told_as_one() {
+        // The kernel accepts the connection; no program answers.
+        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+        let deadline = Instant::now() + Duration::from_millis(100);
+        let mut stream = connect(&[silent.local_addr().unwrap()], deadline).unwrap();
+        // The second call finds no time left.
+        for _ in 0..2 {
+            let error = stream.read(&mut [0]).unwrap_err();
+            assert_eq!(error.to_string(), "timed out");
+        }
     }
 
     #[test]

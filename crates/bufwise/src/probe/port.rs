@@ -27,8 +27,9 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 const ANSWERS: usize = 3;
 /// Time that the server has to produce an answer, besides the round trip.
 const THINKING: Duration = Duration::from_millis(700);
-/// Ports of clear-text HTTP.
-const CLEAR: [u16; 5] = [80, 8_000, 8_008, 8_080, 8_888];
+/// Port of HTTP, and ports at which clear-text HTTP is usual.
+const HTTP: u16 = 80;
+const CLEAR: [u16; 5] = [HTTP, 8_000, 8_008, 8_080, 8_888];
 
 /// How the first answer was obtained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,25 +107,32 @@ impl Found {
 /// Returns the first bytes of the other end: those that it sends unasked, else those of its answer.
 fn hear(tcp: &TcpStream, host: &str, least: Micros, asked: &mut Asked) -> Result<FirstFlight> {
     let round_trip = Duration::from_micros(least.0);
+    let port = tcp.peer_addr().map_or(0, |peer| peer.port());
     if *asked == Asked::Nothing {
         let flight = first_flight(tcp, round_trip + THINKING, least)?;
         if flight.arrivals() > 0 {
             return Ok(flight);
         }
-        let port = tcp.peer_addr().map_or(0, |peer| peer.port());
         *asked = if CLEAR.contains(&port) { Asked::Page } else { Asked::Certificates };
     }
+    // Neither HTTP nor TLS knows the scope of a link-local address (fe80::1%eth0).
+    let host = host.split('%').next().unwrap_or(host);
     let question = match asked {
-        Asked::Page => {
-            format!("GET / HTTP/1.0\r\nHost: {host}\r\nUser-Agent: bufwise-probe\r\n\r\n").into_bytes()
-        }
-        // TLS knows no scope of a link-local address (fe80::1%eth0).
-        _ => ClientTls::new(&Trust::Anyone)?.hello(host.split('%').next().unwrap_or(host))?,
+        Asked::Page => page(host, port).into_bytes(),
+        _ => ClientTls::new(&Trust::Anyone)?.hello(host)?,
     };
     let mut tcp = tcp;
     // If the peer has closed the connection there is no answer, and the measurement shows that.
     let _hung_up = tcp.write_all(&question);
     Ok(first_flight(tcp, round_trip * 2 + THINKING, least)?)
+}
+
+/// Returns a request for a host's page; `Host` is written as in a URL: IPv6 in brackets (RFC 3986, section 3.2.2), and the port
+/// unless it is that of HTTP.
+fn page(host: &str, port: u16) -> String {
+    let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
+    let port = if port == HTTP { String::new() } else { format!(":{port}") };
+    format!("GET / HTTP/1.0\r\nHost: {host}{port}\r\nUser-Agent: bufwise-probe\r\n\r\n")
 }
 
 /// Returns one sentence on what the first answers show.
@@ -145,5 +153,23 @@ fn remark(flights: &[(FirstFlight, u32)], asked: Asked, capacity: Option<Figure>
         (None, _) => format!(
             "The capacity is not known: {what} came as {bytes} B in {arrivals} arrivals, and four are needed to tell."
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_is_requested_of_the_host_as_a_url_names_it() {
+        for (host, port, field) in [
+            ("example.org", 80, "example.org"),
+            ("192.0.2.1", 8_080, "192.0.2.1:8080"),
+            ("2001:db8::1", 80, "[2001:db8::1]"),
+            ("2001:db8::1", 8_000, "[2001:db8::1]:8000"),
+        ] {
+            let request = page(host, port);
+            assert!(request.contains(&format!("\r\nHost: {field}\r\n")), "{request}");
+        }
     }
 }

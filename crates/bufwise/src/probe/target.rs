@@ -40,7 +40,7 @@ impl FromStr for Target {
         let (host, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
             Some((host, "")) => (host, None),
             Some((host, rest)) => (host, Some(number(rest.strip_prefix(':').ok_or_else(wrong)?)?)),
-            None if text.parse::<Ipv6Addr>().is_ok() => (text, None),
+            None if is_ipv6(text) => (text, None),
             None => match text.split_once(':') {
                 Some((host, port)) => (host, Some(number(port)?)),
                 None => (text, None),
@@ -81,6 +81,7 @@ impl Target {
                 Ok(control) => {
                     let name = match self.host.parse::<IpAddr>() {
                         Ok(_) => address.to_string(),
+                        Err(_) if is_ipv6(&self.host) => format!("[{}]:{port}", self.host),
                         Err(_) => format!("{}:{port} ({})", self.host, address.ip()),
                     };
                     return Ok(Reached { control, name, took: began.elapsed() });
@@ -91,6 +92,12 @@ impl Target {
         let (address, error) = refused.with_context(|| format!("{} has no address", self.host))?;
         Err(error).with_context(|| format!("cannot connect to {address}"))
     }
+}
+
+/// Whether a host is an address of IPv6, with or without its scope (`fe80::1%eth0`).
+fn is_ipv6(host: &str) -> bool {
+    let (ip, scope) = host.split_once('%').unwrap_or((host, ""));
+    ip.parse::<Ipv6Addr>().is_ok() && !scope.contains(':')
 }
 
 /// Parses the address to listen at.
@@ -117,10 +124,13 @@ mod tests {
             ("2001:db8::1", "2001:db8::1", None),
             ("[2001:db8::1]", "2001:db8::1", None),
             ("[2001:db8::1]:443", "2001:db8::1", Some(443)),
+            ("fe80::1%eth0", "fe80::1%eth0", None),
+            ("[fe80::1%eth0]:443", "fe80::1%eth0", Some(443)),
         ] {
             assert_eq!(text.parse(), Ok(Target { host: host.to_owned(), port }), "{text}");
         }
-        for text in ["", ":80", "host:", "host:0", "host:99999", "[::1", "[::1]80", "http://host/", "a b"] {
+        let wrong = ["", ":80", "host:", "host:0", "host:99999", "[::1", "[::1]80", "http://host/", "a b"];
+        for text in wrong.into_iter().chain(["fe80::1%eth0:443"]) {
             assert!(text.parse::<Target>().is_err(), "{text}");
         }
     }

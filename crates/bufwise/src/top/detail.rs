@@ -128,7 +128,7 @@ mod tests {
     fn one_connection_with_its_figures_its_minute_and_its_sentences() {
         let mut state = state();
         press(&mut state, &[KeyCode::Enter]);
-        state.explained(2, "Limited by send buffer.\n  Advice: a larger one.\n".to_owned());
+        state.explained(2, Some("Limited by send buffer.\n  Advice: a larger one.\n".to_owned()));
         let lines = picture(&state, 80, 14);
         assert_eq!(
             lines,
@@ -157,7 +157,7 @@ mod tests {
         state.width = 40;
         press(&mut state, &[KeyCode::Enter]);
         let sentence = "  Its segments wait in a queue on the path, which a smaller window would avoid.\n";
-        state.explained(2, sentence.repeat(4) + "  This is the end.\n");
+        state.explained(2, Some(sentence.repeat(4) + "  This is the end.\n"));
         let lines = |state: &State| picture(state, 40, 14)[9..13].to_vec();
         let first = "  Its segments wait in a queue on the";
         let whole = [first, "  path, which a smaller window would", "  avoid."];
@@ -170,6 +170,19 @@ mod tests {
         assert_eq!(lines(&state), ["  avoid.", "  This is the end.", "", ""]);
         let wider = picture(&state, 120, 14);
         assert_eq!(wider[9], "  This is the end.", "fewer lines than were scrolled");
+    }
+
+    #[test]
+    fn a_connection_that_ended_before_it_was_watched_again_keeps_its_last_sentences() {
+        let mut state = state();
+        press(&mut state, &[KeyCode::Enter]);
+        let line = |state: &State| picture(state, 80, 14)[9].clone();
+        state.explained(2, None);
+        assert_eq!(line(&state), "It ended.");
+        for text in [Some("Limited by path.\n".to_owned()), None] {
+            state.explained(2, text);
+            assert_eq!(line(&state), "Limited by path.");
+        }
     }
 
     #[test]

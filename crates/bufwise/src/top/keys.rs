@@ -152,7 +152,7 @@ pub(super) mod tests {
         let mut state = state();
         assert_eq!(press(&mut state, &[KeyCode::Down, KeyCode::Enter]), Then::GoOn);
         assert_eq!(state.opened().map(|opened| opened.view.cookie), Some(3));
-        state.explained(3, "one\ntwo\n".to_owned());
+        state.explained(3, Some("one\ntwo\n".to_owned()));
         press(&mut state, &[KeyCode::Down, KeyCode::Down, KeyCode::Down]);
         assert_eq!(state.opened().map(|opened| opened.scroll), Some(1));
         assert_eq!(press(&mut state, &[KeyCode::Esc]), Then::GoOn);

@@ -60,20 +60,24 @@ pub(crate) fn sights(
     })
 }
 
-/// Watches a connection as `explain` does; the text is for a reader in the network namespace `home`.
+/// Text on a connection that ended before it could be watched.
+pub(crate) const ENDED: &str = "It ended.";
+
+/// Watches a connection as `explain` does; the text is for a reader in the network namespace `home`, and `None` if the
+/// connection has ended.
 pub(crate) fn explanation(
     view: &ConnectionView,
     home: String,
     asked: AskedDaemon,
-) -> Result<News<(u64, String)>> {
+) -> Result<News<(u64, Option<String>)>> {
     let cookie = view.cookie;
     // The larger port is usually unique, the smaller one a service's, which many connections share.
     let end = if view.local.port() > view.peer.port() { view.local } else { view.peer };
     let address: Pattern = end.to_string().parse().map_err(anyhow::Error::msg)?;
     News::from(move |news| {
         let text = match explain::report(address, &asked) {
-            Ok(report) => report.text_of(cookie, &home).unwrap_or_else(|| "It ended.".to_owned()),
-            Err(failure) => failure.to_string(),
+            Ok(report) => report.text_of(cookie, &home),
+            Err(failure) => Some(failure.to_string()),
         };
         let _unheard = news.send((cookie, text));
     })

@@ -8,7 +8,7 @@ use bufwise_host::view::{ConnectionView, Listing, Summary};
 
 use super::groups::{self, Group, Grouping};
 use super::history::{Histories, Sample};
-use super::news::Sight;
+use super::news::{ENDED, Sight};
 use crate::ls::{LINE, LsArgs, Order, is_notable, matches, sums_of};
 use crate::terminal::wrapped;
 
@@ -190,10 +190,11 @@ impl State {
         }
     }
 
-    /// Takes the text of `explain` on a connection, if it is still open.
-    pub(super) fn explained(&mut self, cookie: u64, text: String) {
+    /// Takes the text of `explain` on a connection, if it is still open; one that has ended (`None`) keeps its last text.
+    pub(super) fn explained(&mut self, cookie: u64, text: Option<String>) {
         if let Some(opened) = self.opened.as_mut().filter(|opened| opened.view.cookie == cookie) {
-            opened.explanation = Some(text);
+            let text = text.or_else(|| opened.explanation.take());
+            opened.explanation = Some(text.unwrap_or_else(|| ENDED.to_owned()));
         }
     }
 
@@ -431,7 +432,7 @@ pub(super) mod tests {
         let opened = state.opened().unwrap();
         assert_eq!((opened.view.cookie, opened.view.goodput_bps, opened.is_gone), (2, Some(7), false));
         state.observe(listing(vec![connection(1, 8, "rsync")]));
-        state.explained(1, "another's".to_owned());
+        state.explained(1, Some("another's".to_owned()));
         let opened = state.opened().unwrap();
         assert_eq!((opened.view.goodput_bps, opened.is_gone), (Some(7), true));
         assert_eq!((opened.rates.as_slice(), &opened.explanation), (&[Some(7), Some(9_000_000)][..], &None));

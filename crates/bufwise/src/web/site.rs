@@ -35,8 +35,8 @@ pub(super) struct Site {
     sights: Option<News<Result<Sight>>>,
     /// When the last page was closed.
     deserted: Option<Instant>,
-    /// The connection being watched, by its cookie, with the text on it.
-    explanation: Option<News<(u64, String)>>,
+    /// The connection being watched, by its cookie, with the text on it; `None`: it has ended.
+    explanation: Option<News<(u64, Option<String>)>>,
 }
 
 impl Site {
@@ -101,7 +101,7 @@ impl Site {
             }
         }
         if let Some((cookie, text)) = self.explanation.as_ref().map(News::next).transpose()?.flatten() {
-            self.model.explained(cookie, &text);
+            self.model.explained(cookie, text.as_deref().unwrap_or(news::ENDED));
             self.explanation = None;
         }
         if has_looked {

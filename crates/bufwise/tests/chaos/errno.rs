@@ -213,4 +213,6 @@ pub(crate) fn each_case(name: &'static str, short: Short, trace: &Path, mut run:
         met += u32::from(case.was_met());
     });
     eprintln!("chaos: {name}: {met} were met, of {} cases", all.len());
+    // The first calls of each kind, which the suite's steps are about, come in every run.
+    assert!(met > 0 || !is_short() || chosen.is_some(), "{name}: no call has failed");
 }

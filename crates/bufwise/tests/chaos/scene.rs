@@ -15,7 +15,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::place::{Net, TestGroup, hierarchy};
-use crate::run::patience;
+use crate::run::{patience, without_logins};
 use crate::stream::Stream;
 
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_bufwise");
@@ -174,6 +174,7 @@ pub(crate) fn names(directory: &Path) -> BTreeSet<String> {
 
 /// Starts a command without input; its output is captured.
 pub(crate) fn silent(command: &mut Command) -> Child {
+    without_logins(command);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 

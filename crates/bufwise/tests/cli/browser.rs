@@ -346,6 +346,12 @@ fn keys_sort_filter_open_and_leave_and_names_are_no_markup() {
     browser.until("document.getElementById('filter').value === ''");
     browser.press("g", "g");
     browser.until("document.querySelector('#titles th').textContent === 'PROCESS'");
+    // The cells before were those of connections, whose names are titles.
+    let has_title = "[...document.querySelectorAll('#rows .figure')].some(cell => cell.title)";
+    assert_eq!(browser.value(has_title), false);
+    // Groups have no round trip.
+    browser.press("t", "t");
+    browser.until("document.querySelector('[aria-sort]').textContent === 'RATE'");
     browser.press("/", "/");
     browser.call("Input.insertText", &json!({ "text": "send " }));
     browser.until("location.hash.includes('filter=send')");

@@ -11,11 +11,20 @@ use socket2::{Domain, Socket, Type};
 /// Path of the program.
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_bufwise");
 
-/// Returns the program with these arguments, detached from the caller's terminal.
+/// Returns the program with these arguments, detached from the caller's terminal and logins.
 pub(crate) fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(PROGRAM);
-    command.args(arguments).stdin(Stdio::null());
+    command.args(arguments).stdin(Stdio::null()).env_remove("COLUMNS");
+    without_logins(&mut command);
     command
+}
+
+/// Hides the caller's logins from a command: a netrc file may have one for every server, or be open to others, which is an error.
+pub(crate) fn without_logins(command: &mut Command) {
+    command.env("HOME", "/nonexistent");
+    for name in ["NETRC", "BUFWISE_USER", "BUFWISE_PASSWORD"] {
+        command.env_remove(name);
+    }
 }
 
 pub(crate) fn run(arguments: &[&str]) -> Output {

@@ -80,6 +80,27 @@ fn a_terminal_that_goes_away_ends_it_in_order() {
 }
 
 #[test]
+fn a_paste_of_more_than_a_kilobyte_keeps_no_processor_busy() {
+    let mut session = Session::start(&["top", "--no-daemon", "--interval", "60s"]);
+    session.shows("bufwise top");
+    session.type_in("/");
+    session.shows("/_  address");
+    // Less than the terminal keeps.
+    session.type_in(&"x".repeat(4_000));
+    session.shows(&format!("/{}", "x".repeat(90)));
+    let stat = format!("/proc/{}/stat", session.program());
+    // Ticks of a hundredth of a second; user and system time follow the name and eleven fields.
+    let ticks = || -> u64 {
+        let stat = std::fs::read_to_string(&stat).unwrap();
+        let fields = stat.rsplit_once(')').unwrap().1.split_whitespace().skip(11).take(2);
+        fields.map(|field| field.parse::<u64>().unwrap()).sum()
+    };
+    let before = ticks();
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    assert!(ticks() - before < 30, "{} ticks in a second", ticks() - before);
+}
+
+#[test]
 fn in_a_terminal_without_a_cursor_it_says_what_does_without() {
     let size = Size { lines: 24, columns: 200 };
     let session = Session::spawned(&["top", "--no-daemon"], size, |command| {

@@ -56,7 +56,7 @@ impl Served {
         format!("ftp://jo@127.0.0.1:{}/{rest}", self.port)
     }
 
-    /// Runs bufwise with a home directory that holds the netrc file, and without the caller's environment.
+    /// Runs bufwise with a home directory that holds the netrc file.
     fn bufwise(&self, arguments: &[&str]) -> Output {
         self.command(arguments).output().unwrap()
     }
@@ -64,7 +64,6 @@ impl Served {
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = command(arguments);
         command.current_dir(self.home.path()).env("HOME", self.home.path());
-        command.env_remove("NETRC").env_remove("BUFWISE_USER").env_remove("BUFWISE_PASSWORD");
         command
     }
 

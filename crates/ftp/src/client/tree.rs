@@ -372,7 +372,8 @@ mod tests {
     fn what_is_no_plain_name_is_left_out_and_told() {
         let hostile = ["..", "../x", "/etc/passwd", "a/b", "a\nDELE b", "a\u{1b}[2J", ""];
         let tree = add(hostile.map(|name| Entry::new(name, Kind::File)).to_vec());
-        assert_eq!((tree.files.len(), tree.skipped_count), (0, hostile.len()));
+        let counts = (tree.files.len(), tree.skipped_count, tree.skipped.len());
+        assert_eq!(counts, (0, hostile.len(), hostile.len()));
         assert!(tree.skipped.iter().all(|skipped| !skipped.name.contains(char::is_control)));
     }
 

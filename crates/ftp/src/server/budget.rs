@@ -241,11 +241,13 @@ mod tests {
                         let (grant, before) = (&mut grants[at].0, held(&budget));
                         let buffer = Bytes(grant.bytes / 100 * percent);
                         let others = before - grant.bytes;
+                        let of_user = locked(&budget.held).users[&grant.user].bytes - grant.bytes;
                         let now = grant.ask(Bytes(wanted), buffer).0;
                         prop_assert!(now <= wanted && now >= wanted.min(LEAST));
                         prop_assert!(grant.bytes >= now.max(buffer.0));
                         // It grows only within the bounds.
                         prop_assert!(now <= LEAST || others + now <= 20 * MIB);
+                        prop_assert!(now <= LEAST || of_user + now <= 8 * MIB);
                         grants[at].1 = Bytes(wanted);
                     }
                     Step::Drop(at) if !grants.is_empty() => drop(grants.swap_remove(at % grants.len())),

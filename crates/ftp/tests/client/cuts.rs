@@ -240,15 +240,20 @@ fn data_that_stops_is_given_up_in_time() {
 
 #[test]
 fn a_server_that_says_nothing_is_given_up_in_time() {
-    for verb in ["USER", "FEAT", "SIZE", "EPSV", "RETR"] {
-        let answers = [(verb, Vec::new())].into();
-        let server = Server::start(Script { content: pattern(10), answers, ..Script::default() });
-        let start = Instant::now();
-        Client::of(&server).impatient().fails("file", "did not answer within 0.7 s");
-        assert!(start.elapsed() < 10 * ANSWER_TIMEOUT, "{verb}");
-    }
-    let server = Server::start(Script { greeting: Some(Vec::new()), ..Script::default() });
-    Client::of(&server).impatient().fails("file", "the greeting");
+    // Side by side, because each of them only waits.
+    thread::scope(|scope| {
+        for verb in ["USER", "FEAT", "SIZE", "EPSV", "RETR"] {
+            scope.spawn(move || {
+                let answers = [(verb, Vec::new())].into();
+                let server = Server::start(Script { content: pattern(10), answers, ..Script::default() });
+                let start = Instant::now();
+                Client::of(&server).impatient().fails("file", "did not answer within 0.7 s");
+                assert!(start.elapsed() < 10 * ANSWER_TIMEOUT, "{verb}");
+            });
+        }
+        let server = Server::start(Script { greeting: Some(Vec::new()), ..Script::default() });
+        Client::of(&server).impatient().fails("file", "the greeting");
+    });
 }
 
 #[test]

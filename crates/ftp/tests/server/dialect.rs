@@ -92,7 +92,7 @@ fn during_a_transfer_a_request_is_answered_by_126_alone() {
     let mut data = client.data();
     client.ask("RETR file", 150);
     assert_eq!(size(&client.ask("SBUF 100000", 126)), 100_000);
-    // Within 5 ms of a change, requests change nothing. A machine that stalls reads some of them later than
+    // Within 5 ms of a change, requests change nothing at once. A machine that stalls reads some of them later than
     // that, but not each time; the first differs from all that may have been granted before.
     let mut firsts = [40_000, 100_000].into_iter().cycle();
     eventually("requests that come too soon change nothing", || {

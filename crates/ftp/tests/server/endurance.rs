@@ -27,7 +27,9 @@ fn many_clients_at_once_get_and_put_what_is_theirs() {
             });
         }
     });
-    assert!(served.transfers().iter().all(|transfer| transfer.failure.is_none()));
+    let transfers = served.transfers();
+    let failed = transfers.iter().filter(|transfer| transfer.failure.is_some()).count();
+    assert_eq!((transfers.len(), failed), (16 * 3 * 2, 0));
 }
 
 #[test]

@@ -22,6 +22,7 @@ use super::flight::Flight;
 use super::packet::{MAX_TRAIN_PACKET, PROBE_LEN, Packet, Seen, Token};
 use super::server;
 use super::train::{self, Form};
+use super::wait::{self, GRACE, LONGEST_SILENCE, TIMEOUT, Wait};
 use crate::wake;
 
 /// Payload of a train's packets: the largest that passes most tunnels unfragmented (WireGuard's 1,420 bytes over IPv6).
@@ -48,12 +49,6 @@ const TRAINS_PER_STEP: u32 = 2;
 const ATTEMPTS_PER_STEP: u32 = 6;
 /// Number of steps in a row that are too fast, after which faster steps give no new information.
 const ENOUGH_STEPS: u32 = 3;
-/// Longest wait for an answer of the server.
-const TIMEOUT: Duration = Duration::from_secs(5);
-/// Tolerated delay that either host causes.
-const GRACE: Duration = Duration::from_millis(200);
-/// Longest wait without a word to the server, which ends a session after five seconds of silence.
-const LONGEST_SILENCE: Duration = Duration::from_secs(4);
 
 /// Direction of the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -215,9 +210,7 @@ impl PathClient {
         for step in left.saturating_sub(1).clamp(LEAST_STEP, STEPS - 1)..=MOST_STEP {
             let before = trains.len();
             self.step(direction, step, capacity, deadline, &mut trains)?;
-            let mut told = trains[before..].iter().filter(|seen| seen.slope.is_some());
-            let grew = told.all(|seen| estimate::is_too_fast(seen, length, capacity));
-            too_fast = if grew { too_fast + 1 } else { 0 };
+            too_fast = estimate::steps_too_fast(too_fast, &trains[before..], length, capacity);
             if too_fast >= ENOUGH_STEPS {
                 break;
             }
@@ -260,9 +253,11 @@ impl PathClient {
         match direction {
             PathDirection::ToServer => {
                 train::send_stamped(&self.socket, self.token, self.server, form);
-                self.sent = Bytes(self.sent.0 + u64::from(packets) * u64::from(PAYLOAD + self.headers));
+                let bytes = Bytes(u64::from(packets) * u64::from(PAYLOAD + self.headers));
+                self.sent += bytes;
                 self.say(Packet::Collect { train: form.train })?;
-                self.hear(form.train)
+                // A spaced train takes no longer on its way than the sending of it.
+                self.hear(form.train, if spacing == Nanos(0) { wait::behind(bytes) } else { TIMEOUT })
             }
             PathDirection::FromServer => {
                 let Form { train, length, .. } = form;
@@ -276,32 +271,26 @@ impl PathClient {
     fn fly(&mut self, form: Form) -> io::Result<Seen> {
         let mut flight = Flight::new(form.train, form.packets);
         let length = Duration::from_nanos(form.spacing.0.saturating_mul(form.packets.into()));
-        let begun = Instant::now();
-        let (last, mut ends) = (begun + LONGEST_SILENCE, false);
-        let mut until = last.min(begun + length + self.patience());
-        while !flight.is_complete() && Instant::now() < until {
-            for (packet, stamp) in self.receive(until)? {
+        let mut wait = Wait::new(Instant::now(), length + self.patience());
+        while !flight.is_complete() && Instant::now() < wait.until() {
+            for (packet, stamp) in self.receive(wait.until())? {
                 let Packet::Stamped { train, index, sent, .. } = packet else { continue };
                 let now = Instant::now();
+                wait.came(now);
                 if train == form.train {
                     flight.arrived(index, sent.0, stamp);
                     if index + 1 == form.packets {
-                        // Further packets of this train can only be late ones.
-                        (until, ends) = (now + GRACE / 10, true);
+                        wait.ends(now);
                     }
-                }
-                if !ends {
-                    // A slow link takes longer than that for a train, and may still have packets of the one before.
-                    until = until.max(now + GRACE).min(last);
                 }
             }
         }
         Ok(flight.seen())
     }
 
-    /// Returns the server's report on a train.
-    fn hear(&mut self, train: u32) -> io::Result<Seen> {
-        let answer = whole_packet(&self.control, Instant::now() + TIMEOUT)?;
+    /// Returns the server's report on a train, which must come within `patience`.
+    fn hear(&mut self, train: u32, patience: Duration) -> io::Result<Seen> {
+        let answer = whole_packet(&self.control, Instant::now() + patience)?;
         match Packet::decode(&answer, self.token) {
             Ok(Packet::Seen(seen)) if seen.train == train => Ok(seen),
             _ => Err(io::Error::new(io::ErrorKind::InvalidData, "the server gave an unexpected answer")),

@@ -88,8 +88,18 @@ fn point(seen: &Seen, length: u16, capacity: BitRate) -> Option<Point> {
     Some(Point { rate: rate(length, seen.gap), slope })
 }
 
+/// Returns how many steps in a row were too fast; `before`: how many until this one. A step is too fast if the delay grew in
+/// each of its trains that shows a delay. A step without trains, because its rate is too low for one, changes nothing.
+pub(super) fn steps_too_fast(before: u32, step: &[Seen], length: u16, capacity: BitRate) -> u32 {
+    if step.is_empty() {
+        return before;
+    }
+    let mut told = step.iter().filter(|seen| seen.slope.is_some());
+    if told.all(|seen| is_too_fast(seen, length, capacity)) { before + 1 } else { 0 }
+}
+
 /// Whether a train of packets of `length` bytes was faster than the available bandwidth of a link of `capacity`.
-pub(super) fn is_too_fast(seen: &Seen, length: u16, capacity: BitRate) -> bool {
+fn is_too_fast(seen: &Seen, length: u16, capacity: BitRate) -> bool {
     point(seen, length, capacity).is_some_and(|point| point.slope > 0.0)
 }
 
@@ -165,6 +175,16 @@ mod tests {
         assert!(found.carried.unwrap().0.abs_diff(90_000_000) < 10_000, "{found:?}");
         let silent = Seen { slope: None, ..train(40.0, 100.0) };
         assert_eq!(available(&[silent], 1_500, CAPACITY), Available { estimate: None, carried: None });
+    }
+
+    #[test]
+    fn a_step_is_too_fast_if_all_delays_grow_and_one_without_trains_says_nothing() {
+        let count = |before, step: &[Seen]| steps_too_fast(before, step, 1_500, CAPACITY);
+        let (grows, steady) = (train(90.0, 50.0), train(40.0, 50.0));
+        let disturbed = Seen { slope: None, ..grows };
+        assert_eq!(count(1, &[grows, disturbed, grows]), 2);
+        assert_eq!(count(1, &[grows, steady]), 0);
+        assert_eq!((count(0, &[]), count(2, &[])), (0, 2));
     }
 
     proptest! {

@@ -21,8 +21,9 @@ use crate::wake;
 
 /// Least arrivals for a rate: two distances, from three arrivals, may be chance.
 const LEAST_ARRIVALS: usize = 4;
-/// Length of a segment's headers, bytes: IPv4, and TCP with timestamps.
+/// Length of a segment's headers, bytes: those of IPv4 or IPv6, and of TCP with timestamps.
 const HEADERS: f64 = 52.0;
+const HEADERS_IPV6: f64 = 72.0;
 /// Most bytes of the answer that are read.
 const MOST: u64 = 64 << 10;
 
@@ -31,6 +32,7 @@ const MOST: u64 = 64 << 10;
 pub struct FirstFlight {
     /// Payload so far and nanoseconds, at each arrival.
     arrivals: Vec<(u64, u64)>,
+    is_ipv6: bool,
 }
 
 impl FirstFlight {
@@ -54,7 +56,8 @@ impl FirstFlight {
         if self.arrivals.len() < LEAST_ARRIVALS || nanos == 0 {
             return None;
         }
-        let packets = 1.0 + HEADERS / f64::from(segment.max(1));
+        let headers = if self.is_ipv6 { HEADERS_IPV6 } else { HEADERS };
+        let packets = 1.0 + headers / f64::from(segment.max(1));
         Some(BitRate(((last.0 - first.0) as f64 * packets * 8e9 / nanos as f64) as u64))
     }
 
@@ -74,7 +77,8 @@ impl FirstFlight {
 pub fn first_flight(tcp: &TcpStream, patience: Duration, round_trip: Micros) -> io::Result<FirstFlight> {
     datagram::stamp_arrivals(tcp)?;
     let half = Duration::from_micros(round_trip.0 / 2);
-    let mut flight = FirstFlight::default();
+    let is_ipv6 = tcp.peer_addr().is_ok_and(|peer| peer.ip().to_canonical().is_ipv6());
+    let mut flight = FirstFlight { is_ipv6, ..FirstFlight::default() };
     let mut until = Instant::now() + patience;
     // Read one segment at a time: for several at once the kernel gives the arrival of the last one only.
     let mut buffer = [0; 1_460];
@@ -108,6 +112,14 @@ mod tests {
         }
         assert_eq!((flight.bytes(), flight.arrivals()), (Bytes(14_480), 10));
         assert!(flight.rate(1_448).unwrap().0.abs_diff(10_000_000) < 10, "{flight:?}");
+    }
+
+    #[test]
+    fn the_headers_of_ipv6_count() {
+        let mut flight = FirstFlight { is_ipv6: true, ..FirstFlight::default() };
+        // 1,500 bytes at 10 Mbit/s take 1.2 ms.
+        (0..10).for_each(|segment| flight.came(1_428, segment * 1_200_000));
+        assert!(flight.rate(1_428).unwrap().0.abs_diff(10_000_000) < 10, "{flight:?}");
     }
 
     #[test]

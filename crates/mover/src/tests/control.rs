@@ -134,14 +134,6 @@ impl Read for Failing {
     }
 }
 
-fn await_that(what: &str, condition: impl Fn() -> bool) {
-    let deadline = Instant::now() + TEST_TIMEOUT;
-    while !condition() {
-        assert!(Instant::now() < deadline, "{what}");
-        thread::sleep(Duration::from_millis(1));
-    }
-}
-
 /// Seconds that 4 MB take with these limits, and the receiver's result and last window.
 fn seconds(sender: Option<Rate>, receiver: Option<Rate>) -> (f64, (Received, Bytes)) {
     let (sending, receiving) = pair(&Sockets::default());

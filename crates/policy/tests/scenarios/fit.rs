@@ -140,7 +140,7 @@ fn pauses_of_the_path_cost_little_more_than_they_last() {
         let trace = format!("0 100mbit\n{begin} 0\n{end} repeat");
         let left = 95.6 * (1.0 - f64::from(pause_ms) / f64::from(every_ms));
         for (subject, share) in [(FIT, 0.93), (FIT_SAMPLED, 0.93), (FIT_WINDOW, 0.9), (FIT_BOTH, 0.85)] {
-            let forward = DirectionConfig { trace: trace.parse().ok(), ..forward.clone() };
+            let forward = DirectionConfig { trace: Some(trace.parse().expect("a trace")), ..forward.clone() };
             let path = Path::new(forward, backward.clone(), 1).expect("a path");
             let run = World::new(path, rtt, subject, Algorithm::Cubic, false).run(SECONDS);
             let named = format!("{pause_ms} ms every {every_ms}, {}", subject.name());

@@ -161,7 +161,7 @@ fn over_a_trace(subject: Subject, trace: &str) -> Outcome {
     let rate: BitRate = "100mbit".parse().expect("a rate");
     let (forward, backward) =
         Path::builder().rate(rate).rtt(rtt).queue("0.5bdp".parse().expect("a queue")).configs();
-    let forward = DirectionConfig { trace: trace.parse().ok(), ..forward };
+    let forward = DirectionConfig { trace: Some(trace.parse().expect("a trace")), ..forward };
     let path = Path::new(forward, backward, 1).expect("a path");
     World::new(path, rtt, subject, Algorithm::Cubic, false).run(30)
 }

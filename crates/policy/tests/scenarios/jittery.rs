@@ -118,7 +118,8 @@ fn jitter_on_long_fast_paths_costs_no_more_than_this() {
 fn acknowledgements_in_bursts_cost_no_more_than_this() {
     let in_bursts: Change = |config, every| {
         let (end, begin) = (every.as_secs_f64(), every.as_secs_f64() - 0.002);
-        DirectionConfig { trace: format!("0 0\n{begin} 100mbit\n{end} repeat").parse().ok(), ..config }
+        let trace = format!("0 0\n{begin} 100mbit\n{end} repeat").parse().expect("a trace");
+        DirectionConfig { trace: Some(trace), ..config }
     };
     let cases = [
         ((100, 40, "1bdp"), 6, [99.0, 98.0, 97.0]),

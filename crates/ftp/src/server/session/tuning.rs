@@ -129,8 +129,8 @@ impl ServerSession {
         let Some((grants, memory)) = &mut self.tuned.grants else { return Ok(()) };
         let before = grants.granted();
         let granted = grants.set(memory.ask(request)).unwrap_or(before.unwrap_or(SMALLEST_BUFFER));
-        // The size that counts now: the old one if the request came too soon or changed too little.
-        memory.ask(granted);
+        // The size that counts now: the old one if the request changed too little, or the larger one if it came too soon and waits.
+        memory.ask(granted.max(grants.granted().unwrap_or(granted)));
         self.tuned.told = Some(granted);
         self.control.reply(&buffer_notice(granted))
     }

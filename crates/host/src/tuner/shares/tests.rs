@@ -242,7 +242,8 @@ fn sabt_as_published_orders_whole_packets_and_knows_no_pressure() {
         Bytes::ZERO,
         NOW,
     );
-    assert!(enough.orders.iter().all(|(_, order)| order.limit.is_none()), "what it demands, and no more");
+    let limits: Vec<Option<Bytes>> = enough.orders.iter().map(|(_, order)| order.limit).collect();
+    assert_eq!(limits, [None::<Bytes>; 3], "what it demands, and no more");
 }
 
 #[test]
