@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn without_privilege_a_window_below_the_policys_in_the_hosts_largest_buffer_is_the_hosts() {
+    fn without_privilege_a_window_below_that_of_the_policy_in_the_hosts_largest_buffer_is_the_hosts() {
         let tuned = Tuned { receive_window_bytes: Some(8_000_000), ..Tuned::default() };
         let sample = Sample { rcvbuf: Bytes(6 << 20), rcv_wnd: Bytes(4 << 20), ..Sample::default() };
         let of = |tuned: &Tuned, sample: &Sample, largest| {
