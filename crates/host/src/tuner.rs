@@ -7,7 +7,7 @@ mod by_cookie;
 pub mod choice;
 mod orders;
 pub mod plan;
-mod shares;
+pub(crate) mod shares;
 pub mod sizes;
 mod windows;
 

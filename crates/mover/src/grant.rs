@@ -267,7 +267,7 @@ mod tests {
         // A request that is taken back is forgotten.
         let together = [100_000, 400_000, 100_000].map(|request| at(spacing, request));
         assert_eq!((together, in_force_later()), ([100_000; 3], Some(Bytes(100_000))));
-        // What comes in time replaces what waits.
+        // A request that comes in time replaces the one that waits.
         assert_eq!([at(spacing, 400_000), at(spacing * 2, 300_000)], [100_000, 300_000]);
         assert_eq!(in_force_later(), Some(Bytes(300_000)));
     }

@@ -402,7 +402,7 @@ fn a_reset_names_the_bytes_that_came() {
         |stream| {
             socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();
             (&stream).write_all(b"some bytes").unwrap();
-            // What has arrived can be read after a reset, too.
+            // Bytes that have arrived can be read after a reset, too.
             await_that("they arrive", || options::tcp_info(&stream).unwrap().bytes_acked >= 10);
         },
         None,

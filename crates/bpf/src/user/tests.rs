@@ -14,6 +14,14 @@ fn observer() -> UserEngine {
     UserEngine::of_itself(&Config { send, receive, ..Config::default() })
 }
 
+/// Returns a listener, a client of it, and the client's cookie.
+fn connected() -> (TcpListener, TcpStream, u64) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let cookie = SockRef::from(&client).cookie().unwrap();
+    (listener, client, cookie)
+}
+
 #[test]
 fn an_engine_of_its_own_process_has_both_ends_and_lets_go_of_what_is_closed() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -48,9 +56,7 @@ fn an_engine_of_its_own_process_has_both_ends_and_lets_go_of_what_is_closed() {
 
 #[test]
 fn a_connection_is_shown_again_once_it_was_sampled_again() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let cookie = SockRef::from(&client).cookie().unwrap();
+    let (_listener, _client, cookie) = connected();
     let mut engine = observer();
     engine.look_for_sockets(now().0);
     let is_shown = |engine: &mut UserEngine| engine.connections().any(|one| one.cookie == cookie);
@@ -80,9 +86,7 @@ fn processes_that_outlive_the_command_are_told() {
 
 #[test]
 fn samples_have_the_time_at_which_they_are_taken_however_long_the_work_before_takes() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let cookie = SockRef::from(&client).cookie().unwrap();
+    let (_listener, _client, cookie) = connected();
     let mut engine = observer();
     let before = now().0;
     // The work began long ago, or will end in an hour.
@@ -95,9 +99,7 @@ fn samples_have_the_time_at_which_they_are_taken_however_long_the_work_before_ta
 
 #[test]
 fn a_congestion_control_that_the_application_chooses_later_is_seen() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let cookie = SockRef::from(&client).cookie().unwrap();
+    let (_listener, client, cookie) = connected();
     let default = options::congestion_control(&client).unwrap();
     let mut engine = observer();
     engine.look_for_sockets(now().0);
@@ -115,9 +117,7 @@ fn a_congestion_control_that_the_application_chooses_later_is_seen() {
 
 #[test]
 fn buffers_that_the_application_sets_later_are_its_own() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let cookie = SockRef::from(&client).cookie().unwrap();
+    let (_listener, client, cookie) = connected();
     let mut engine = observer();
     if !engine.sets_buffers {
         return bufwise_trial::skip("needs Linux 5.15");
@@ -134,9 +134,7 @@ fn buffers_that_the_application_sets_later_are_its_own() {
 
 #[test]
 fn a_window_that_the_application_had_bounded_before_stays() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let cookie = SockRef::from(&client).cookie().unwrap();
+    let (_listener, client, cookie) = connected();
     let inode = fstat(&client).unwrap().st_ino;
     options::set_window_clamp(&client, Bytes(3_000)).unwrap();
     let mut engine = UserEngine::of_itself(&Config { receive: ReceiveRule::Drs, ..Config::default() });
@@ -150,9 +148,7 @@ fn a_window_that_the_application_had_bounded_before_stays() {
 
 #[test]
 fn a_socket_that_is_connected_anew_has_a_record_of_its_own() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let cookie = SockRef::from(&client).cookie().unwrap();
+    let (_listener, _client, cookie) = connected();
     let mut engine = observer();
     engine.look_for_sockets(now().0);
     let watched = engine.connections.get_mut(&cookie).unwrap();

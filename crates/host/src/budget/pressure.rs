@@ -8,14 +8,13 @@
 
 use std::fmt;
 
-use bufwise_bpf::SendRule;
-use bufwise_policy::PolicyKind;
 use bufwise_units::{Bytes, counted};
 use serde::{Deserialize, Serialize};
 
 use crate::tcp_memory::TcpMemory;
 use crate::tuner::asked::{Asked, AskedBoth};
 use crate::tuner::plan::Plan;
+use crate::tuner::shares::shrinks;
 
 /// A cause of pressure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -99,7 +98,7 @@ impl Measures {
         Self {
             send: Measure { budget: plan.budget, held: send, asked: asked.send },
             receive: Measure { budget: plan.receive_budget, held: receive, asked: asked.receive },
-            shrinks: shrinks(plan),
+            shrinks: shrinks(plan.choice.send) && !plan.observe_only,
             host,
         }
     }
@@ -129,12 +128,6 @@ pub(crate) fn causes(measures: &Measures) -> Vec<Pressure> {
         }),
     ];
     causes.into_iter().flatten().collect()
-}
-
-/// Returns whether the plan's rule shrinks send buffers under pressure. Matsuo has no such rule.
-fn shrinks(plan: &Plan) -> bool {
-    let has_shares = !matches!(plan.choice.send_rule(), SendRule::Kernel | SendRule::Fixed);
-    has_shares && plan.choice.send != PolicyKind::SabtPublished && !plan.observe_only
 }
 
 impl Measure {

@@ -177,10 +177,9 @@ impl ShareBook {
         held > self.budget
     }
 
-    /// Returns whether buffers shrink by what is acknowledged (Semke 1998, section 2.2.3). Matsuo has no such rule, and
-    /// sizes without shares never shrink.
+    /// Returns whether buffers shrink now by what is acknowledged.
     pub(super) fn is_pressed(&self, held: Bytes) -> bool {
-        self.has_shares() && self.policy != PolicyKind::SabtPublished && self.is_exceeded(held)
+        shrinks(self.policy) && self.is_exceeded(held)
     }
 
     /// Returns whether shares are computed only at fixed times, as in the papers, even if connections come or go.
@@ -280,25 +279,12 @@ impl ShareBook {
     /// Returns the sum of the demands and of the memory that closing connections hold, and the memory shared out; all zero
     /// if the policy has no shares.
     fn asked(&self, demands: &[Bytes], closing: Bytes) -> Asked {
-        if !self.has_shares() {
+        if !has_shares(self.policy) {
             return Asked::default();
         }
         let (connections, shared) = (demands.len() as u64, self.shared());
         let demand = demands.iter().copied().sum::<Bytes>() + closing;
         Asked { connections, demand, shared, ..Asked::default() }
-    }
-
-    /// Returns whether the policy shares the budget out.
-    fn has_shares(&self) -> bool {
-        !matches!(
-            self.policy,
-            PolicyKind::Kernel
-                | PolicyKind::Fixed(_)
-                | PolicyKind::Drs
-                | PolicyKind::DrsFtp
-                | PolicyKind::Sobas
-                | PolicyKind::SobasPublished
-        )
     }
 
     /// Computes a round of SABT. Each connection has its own bound. Newcomers, connections that have not outgrown a small
@@ -526,6 +512,25 @@ pub(super) fn max_min_with_newcomers(demands: &[Bytes], budget: Bytes) -> Share 
     let Share::Unlimited = share else { return share };
     let largest = demands.iter().copied().max().unwrap_or_default();
     Share::Level(largest.times(GROWTH).max(budget.scaled(1, AT_ONCE)))
+}
+
+/// Returns whether the policy shares the budget out.
+fn has_shares(policy: PolicyKind) -> bool {
+    !matches!(
+        policy,
+        PolicyKind::Kernel
+            | PolicyKind::Fixed(_)
+            | PolicyKind::Drs
+            | PolicyKind::DrsFtp
+            | PolicyKind::Sobas
+            | PolicyKind::SobasPublished
+    )
+}
+
+/// Returns whether buffers shrink by what is acknowledged while the queues hold more than the budget (Semke 1998, section 2.2.3).
+/// Matsuo has no such rule, and sizes without shares never shrink.
+pub(crate) fn shrinks(policy: PolicyKind) -> bool {
+    has_shares(policy) && policy != PolicyKind::SabtPublished
 }
 
 #[cfg(test)]
