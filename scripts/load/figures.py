@@ -1,4 +1,4 @@
-"""What processes, their sockets and the kernel's BPF objects hold."""
+"""Figures of processes, their sockets and the kernel's BPF objects: memory, descriptors, processor time, numbers."""
 
 import contextlib
 import ctypes

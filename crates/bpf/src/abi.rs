@@ -56,7 +56,7 @@ pub(crate) const LAYOUT: u32 = 23;
 const _: () = assert!(size_of::<bw_flow>() == 1696);
 const _: () = assert!(size_of::<bw_config>() == 112);
 const _: () = assert!(size_of::<bw_control>() == 72);
-const _: () = assert!(size_of::<bw_swept>() == 40);
+const _: () = assert!(size_of::<bw_swept>() == 32);
 const _: () = assert!(size_of::<bw_order>() == 16);
 const _: () = assert!(size_of::<bw_turnover>() == 16);
 const _: () = assert!(size_of::<bw_room>() == 24);

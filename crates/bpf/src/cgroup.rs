@@ -48,6 +48,9 @@ pub enum CgroupError {
         /// The kernel's error.
         source: io::Error,
     },
+    /// The cgroups could not be listed, for lack of descriptors or of memory.
+    #[error("cannot list cgroups: {0}")]
+    List(io::Error),
     /// The cgroup could not be made.
     #[error("cannot make a cgroup: {0}; run as root")]
     Make(io::Error),
@@ -260,7 +263,7 @@ pub(crate) fn processes(group: &Path) -> Vec<i32> {
 }
 
 /// Returns the groups directly below `group`.
-pub(crate) fn children(group: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+fn children(group: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     let entries = fs::read_dir(group).into_iter().flatten().flatten();
     entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path())
 }

@@ -39,8 +39,8 @@ pub fn now() -> Micros {
     Micros(micros.saturating_add_signed(-(OFFSETS.monotonic / 1_000)))
 }
 
-/// Returns the processor time that the calling thread has used. Work whose rest is a multiple of its cost is measured by it:
-/// time for which the thread waited, or the machine stood still, is no cost.
+/// Returns the processor time that the calling thread has used. Periodic work that pauses for a multiple of its cost measures the
+/// cost by this, not by the clock: time in which the thread waited, or the machine stood still, is no cost.
 #[must_use]
 pub fn processor_time() -> Micros {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map(Duration::from).unwrap_or_default().into()

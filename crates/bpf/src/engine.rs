@@ -108,8 +108,8 @@ pub struct Engine {
     /// Cgroups of other engines, below ours, and the number of those for which the programs' map had no room.
     excluded: Vec<u64>,
     unnoted: usize,
-    /// The control structure as last written.
-    said: bw_control,
+    /// The control structure as last written to the programs' map.
+    control: bw_control,
     maps: Maps,
     orders: Writer,
     ring: RingBuffer<'static>,
@@ -156,7 +156,7 @@ impl Engine {
             members: HashMap::new(),
             excluded: Vec::new(),
             unnoted: 0,
-            said: bw_control::default(),
+            control: bw_control::default(),
             maps,
             orders: Writer::default(),
             ring,
@@ -199,14 +199,15 @@ impl Engine {
     /// # Errors
     /// [`EngineError::Map`] with the kernel's answer.
     pub fn suspend(&mut self) -> Result<(), EngineError> {
-        self.say(bw_control { resting: 1, ..self.said })
+        self.write_control(bw_control { suspended: 1, ..self.control })
     }
 
     /// Sweeps all sockets of a network namespace (a descriptor as of `/proc/PID/ns/net`): adopts unknown connections
     /// of the watched cgroups, and gives back the buffers of silent ones. Connections without a record count as new
     /// afterwards, in every namespace.
     ///
-    /// Call this every second or two. The calling thread stays in its own namespace.
+    /// The buffers of a silent connection wait for the next call: make it every two seconds while there are such
+    /// connections, and at least once a minute. The calling thread stays in its own namespace.
     ///
     /// # Errors
     /// [`EngineError::Sweep`], notably without CAP_SYS_ADMIN over the namespace; [`EngineError::Map`].
@@ -229,7 +230,7 @@ impl Engine {
     ) -> Result<Swept, EngineError> {
         let mut sweeper = self.take_sweeper()?;
         let roots = self.cgroups.iter().map(|(cgroup, _)| cgroup.as_fd()).collect();
-        let pass = Pass { maps: &self.maps, all: &self.said, roots, others: &self.excluded, is_own };
+        let pass = Pass { maps: &self.maps, all: &self.control, roots, others: &self.excluded, is_own };
         let swept = sweeper.sweep(netns, &pass);
         self.sweeper = Some(sweeper);
         swept
@@ -247,8 +248,8 @@ impl Engine {
             true if sweeps_switch_callbacks_on() => SweptState::Swept,
             true => SweptState::AllNew,
         };
-        let all = bw_control { swept: state as u32, ..self.said };
-        if all.swept == self.said.swept { Ok(()) } else { self.say(all) }
+        let all = bw_control { swept: state as u32, ..self.control };
+        if all.swept == self.control.swept { Ok(()) } else { self.write_control(all) }
     }
 
     /// Tells the programs that no connection of their cgroups is older than they are, as in a cgroup that was just made. So
@@ -257,7 +258,7 @@ impl Engine {
     /// # Errors
     /// [`EngineError::Map`] with the kernel's answer.
     pub fn expect_only_new(&mut self) -> Result<(), EngineError> {
-        self.say(bw_control { swept: SweptState::AllNew as u32, ..self.said })
+        self.write_control(bw_control { swept: SweptState::AllNew as u32, ..self.control })
     }
 
     /// Sizes the connections for which the kernel makes no callbacks; call this several times a second. It does
@@ -266,7 +267,7 @@ impl Engine {
     /// # Errors
     /// As [`Engine::sweep`].
     pub fn poll(&mut self) -> Result<(), EngineError> {
-        self.sweeper.as_mut().map_or(Ok(()), |sweeper| sweeper.poll(&self.maps, &self.said))
+        self.sweeper.as_mut().map_or(Ok(()), |sweeper| sweeper.poll(&self.maps, &self.control))
     }
 
     /// Returns what happens to existing connections that the iterator does not adopt, and why, as the end of a
@@ -370,7 +371,7 @@ impl Engine {
     }
 
     /// Takes over other programs' records of their connections, so that buffers that they set do not count as the
-    /// applications'; returns the number of records. The order is: let the other programs rest, read their entries,
+    /// applications'; returns the number of records. The order is: suspend the other programs, read their entries,
     /// inherit them, attach and sweep with this engine, detach the others. If the rules differ, use
     /// [`Engine::release_all`] of the other engine and a fresh start instead: settings that no rule of this engine
     /// sizes would stay.
@@ -384,7 +385,7 @@ impl Engine {
     /// Gives every socket that the programs have set back to the kernel, and detaches the programs from every cgroup.
     ///
     /// # Errors
-    /// [`EngineError::Map`] with the kernel's answer; the programs then stay attached, at rest, for the next start to
+    /// [`EngineError::Map`] with the kernel's answer; the programs then stay attached, suspended, for the next start to
     /// find.
     pub fn release_all(&mut self) -> Result<Released, EngineError> {
         if self.suspend().is_err() {
@@ -425,21 +426,22 @@ impl Engine {
             owner_pid: self.owner.pid,
             owner_pidns: self.owner.namespace,
             owner_began: self.owner.began,
-            swept: self.said.swept,
+            swept: self.control.swept,
             ..shares.control()
         };
-        self.say(control)?;
+        self.write_control(control)?;
         self.last_shares = Some(shares);
         self.stays = false;
         Ok(())
     }
 
-    fn say(&mut self, control: bw_control) -> Result<(), EngineError> {
+    /// Writes the control structure to the programs' map.
+    fn write_control(&mut self, control: bw_control) -> Result<(), EngineError> {
         self.maps
             .control
             .update(&0_u32.to_ne_bytes(), control.bytes(), MapFlags::ANY)
             .map_err(failed("writing the shares"))?;
-        self.said = control;
+        self.control = control;
         Ok(())
     }
 

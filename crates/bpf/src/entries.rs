@@ -124,7 +124,7 @@ impl Batch {
         self.values.resize(size as usize * self.value_bytes, 0);
         let position = self.position.as_mut().map_or(ptr::null_mut(), ptr::from_mut);
         // SAFETY: keys and values have room for `count` entries of the map's sizes, the positions are as large as a key, and
-        // no options are a null pointer; the kernel writes no more than that and keeps nothing.
+        // a null pointer stands for no options; the kernel writes no more than that and keeps nothing.
         let result = unsafe {
             libbpf_sys::bpf_map_lookup_batch(
                 map.as_fd().as_raw_fd(),

@@ -23,8 +23,8 @@ pub(crate) const KNOWN: u32 = 1 << 31;
 /// IPv4 in the word of `family`.
 const V4: u32 = 4;
 
-/// Which buffers have an owner of their size: the application, whose buffers are left alone ([`FlowState::owned`]),
-/// or bufwise ([`FlowState::ours`]).
+/// Marks buffers whose size the application has set, so that bufwise leaves them alone ([`FlowState::owned`]), or whose
+/// size bufwise has set ([`FlowState::ours`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Owned {
     /// The send buffer.
@@ -98,6 +98,10 @@ pub struct FlowState {
     pub set_send_buffer: Option<Bytes>,
     /// Limit of the receive buffer (memory) that bufwise set last; `None`: none.
     pub set_receive_buffer: Option<Bytes>,
+    /// Limit of the send buffer (memory) that was requested of user space, and not granted by the last sample; `None`: none.
+    pub requested_send_buffer: Option<Bytes>,
+    /// The same for the receive buffer.
+    pub requested_receive_buffer: Option<Bytes>,
     /// Window clamp (payload) that bufwise set last; `None`: none, or the application has set its own.
     pub set_window: Option<Bytes>,
     /// Pacing rate that keeps it to its share of the memory, or below fit's roof; `None`: none.
@@ -169,6 +173,8 @@ impl FlowState {
             bytes_sent: Bytes(flow.bytes_sent),
             set_send_buffer: set(flow.set_sndbuf),
             set_receive_buffer: set(flow.set_rcvbuf),
+            requested_send_buffer: set(flow.requested_sndbuf),
+            requested_receive_buffer: set(flow.requested_rcvbuf),
             set_window: set(flow.set_clamp).filter(|_| flow.owned & CLAMP == 0),
             set_pacing: (flow.set_pace != 0).then_some(Rate(flow.set_pace.into())),
             set_unsent: set(flow.set_unsent),
@@ -206,6 +212,11 @@ impl FlowState {
     pub fn is_touched(&self) -> bool {
         let sizes = [self.set_send_buffer, self.set_receive_buffer, self.set_window, self.set_unsent];
         !self.closed && (sizes.iter().any(Option::is_some) || self.set_pacing.is_some())
+    }
+
+    /// Returns whether it is open and a request for one of its buffers may have been granted since the last sample.
+    pub(crate) fn is_requesting(&self) -> bool {
+        !self.closed && (self.requested_send_buffer.is_some() || self.requested_receive_buffer.is_some())
     }
 
     pub(crate) fn is_over(flow: &bw_flow) -> bool {

@@ -79,10 +79,10 @@ impl Group {
     /// time, however many there are.
     ///
     /// # Errors
-    /// [`CgroupError::Hierarchy`] without cgroup v2.
+    /// [`CgroupError::Hierarchy`] without cgroup v2, [`CgroupError::List`] for lack of descriptors or of memory, so that groups would
+    /// be missed.
     pub fn walk(visit: &mut impl FnMut(Self)) -> Result<(), CgroupError> {
-        Self::root()?.walk_below(DEPTH, visit);
-        Ok(())
+        Self::root()?.walk_below(DEPTH, visit).map_err(CgroupError::List)
     }
 
     /// Opens the root of the hierarchy.
@@ -91,11 +91,12 @@ impl Group {
         Ok(Self { directory: File::from(root), path: PathBuf::from("/") })
     }
 
-    fn walk_below(self, depth: usize, visit: &mut impl FnMut(Self)) {
+    fn walk_below(self, depth: usize, visit: &mut impl FnMut(Self)) -> io::Result<()> {
         if let Some(depth) = depth.checked_sub(1) {
-            self.children().for_each(|group| group.walk_below(depth, visit));
+            self.below(|_| true)?.try_for_each(|group| group?.walk_below(depth, visit))?;
         }
         visit(self);
+        Ok(())
     }
 
     /// Returns the path by which it was opened.
@@ -147,32 +148,34 @@ impl Group {
         })
     }
 
-    fn children(&self) -> impl Iterator<Item = Self> {
-        self.below(|_| true)
-    }
-
     /// Returns the groups directly below whose names fit.
-    pub(crate) fn children_named(&self, fits: impl Fn(&str) -> bool) -> Vec<Self> {
-        self.below(fits).collect()
+    ///
+    /// # Errors
+    /// A lack of descriptors or of memory, so that groups would be missed.
+    pub(crate) fn children_named(&self, fits: impl Fn(&str) -> bool) -> io::Result<Vec<Self>> {
+        self.below(fits)?.collect()
     }
 
     /// Returns the group of that name directly below, if there is one.
-    pub(crate) fn child(&self, name: &str) -> Option<Self> {
-        let directory = File::open(inside(&self.directory, Path::new(name))).ok()?;
+    ///
+    /// # Errors
+    /// A lack of descriptors or of memory.
+    pub(crate) fn child(&self, name: &str) -> io::Result<Option<Self>> {
+        let opened = present(File::open(inside(&self.directory, Path::new(name))))?;
         // A file inside a cgroup's directory is not a cgroup.
-        directory
-            .metadata()
-            .is_ok_and(|kind| kind.is_dir())
-            .then(|| Self { directory, path: self.path.join(name) })
+        let directory = opened.filter(|opened| opened.metadata().is_ok_and(|kind| kind.is_dir()));
+        Ok(directory.map(|directory| Self { directory, path: self.path.join(name) }))
     }
 
-    fn below(&self, fits: impl Fn(&str) -> bool) -> impl Iterator<Item = Self> {
-        cgroup::children(&itself(&self.directory)).filter_map(move |child| {
-            let name = child.file_name().filter(|name| fits(&name.to_string_lossy()))?;
-            let path = self.path.join(name);
-            // Skipped if it was removed meanwhile.
-            Some(Self { directory: File::open(child).ok()?, path })
-        })
+    /// As [`Group::children_named`], one after the other. Groups that were removed meanwhile are skipped.
+    fn below(&self, fits: impl Fn(&str) -> bool) -> io::Result<impl Iterator<Item = io::Result<Self>>> {
+        let entries = present(fs::read_dir(itself(&self.directory)))?.into_iter().flatten().flatten();
+        let named = entries.filter(is_group).filter(move |group| fits(&group.file_name().to_string_lossy()));
+        Ok(named.filter_map(move |group| {
+            let path = self.path.join(group.file_name());
+            let opened = present(File::open(group.path())).transpose()?;
+            Some(opened.map(|directory| Self { directory, path }))
+        }))
     }
 }
 
@@ -193,12 +196,16 @@ fn add_processes(group: &Path, depth: usize, all: &mut Vec<i32>) -> io::Result<(
     all.extend(listed.lines().filter_map(|line| line.parse().ok()).filter(|pid: &i32| *pid > 0));
     let Some(depth) = depth.checked_sub(1) else { return Ok(()) };
     let Some(entries) = present(fs::read_dir(group))? else { return Ok(()) };
-    let is_group = |entry: &DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
     entries.flatten().filter(is_group).try_for_each(|child| add_processes(&child.path(), depth, all))
 }
 
-/// Returns what was read; `None` if the group has gone, or holds no processes of its own (threaded cgroups).
-fn present<T>(read: io::Result<T>) -> io::Result<Option<T>> {
+pub(crate) fn is_group(entry: &DirEntry) -> bool {
+    entry.file_type().is_ok_and(|kind| kind.is_dir())
+}
+
+/// Returns what was read; `None` if the group or process has gone, or the kernel refuses to show it (as the processes of a threaded
+/// cgroup). A lack of descriptors or of memory is an error.
+pub(crate) fn present<T>(read: io::Result<T>) -> io::Result<Option<T>> {
     match read {
         Err(error) if is_scarce(&error) => Err(error),
         read => Ok(read.ok()),
@@ -217,16 +224,23 @@ fn inside(directory: &impl AsRawFd, path: &Path) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
+    use std::env;
+    use std::process::Command;
+
     use nix::errno::Errno;
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
     use super::*;
+
+    /// In the environment of a process whose descriptors run out.
+    const SCARCE: &str = "BUFWISE_TEST_SCARCE";
 
     /// A directory that is removed with all below it when dropped.
     struct Scratch(PathBuf);
 
     impl Scratch {
         fn new(name: &str) -> Self {
-            let path = std::env::temp_dir().join(format!("bufwise-{name}-{}", std::process::id()));
+            let path = env::temp_dir().join(format!("bufwise-{name}-{}", std::process::id()));
             // A test that was killed may have had the same number.
             let _left = fs::remove_dir_all(&path);
             fs::create_dir(&path).unwrap();
@@ -247,10 +261,38 @@ mod tests {
         fs::create_dir(scratch.0.join("b")).unwrap();
         let mut visited = Vec::new();
         let top = Group { directory: File::open(&scratch.0).unwrap(), path: PathBuf::from("/") };
-        top.walk_below(DEPTH, &mut |group| visited.push(group.path().to_owned()));
+        top.walk_below(DEPTH, &mut |group| visited.push(group.path().to_owned())).unwrap();
         let deepest = visited.iter().map(|path| path.components().count() - 1).max();
         assert_eq!((deepest, visited.len()), (Some(DEPTH), DEPTH + 2));
         assert_eq!(visited.last().map(PathBuf::as_path), Some(Path::new("/")), "each after those below");
+    }
+
+    #[test]
+    fn a_group_is_not_taken_for_gone_for_lack_of_descriptors() {
+        // The limit holds for the whole process, so that the test takes another one.
+        if env::var_os(SCARCE).is_none() {
+            let test = "group::tests::a_group_is_not_taken_for_gone_for_lack_of_descriptors";
+            let mut other = Command::new(env::current_exe().unwrap());
+            let output = other.args(["--exact", test]).env(SCARCE, "1").output().unwrap();
+            let said = String::from_utf8_lossy(&output.stdout);
+            return assert!(output.status.success() && said.contains("1 passed"), "{output:?}");
+        }
+        let scratch = Scratch::new("scarce");
+        fs::create_dir(scratch.0.join("a")).unwrap();
+        let top = || Group { directory: File::open(&scratch.0).unwrap(), path: PathBuf::from("/") };
+        let (walked, named, one) = (top(), top(), top());
+        let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+        // A limit at the next descriptor lets no directory be read; one more lets none be opened beside it.
+        let next = u64::try_from(File::open("/dev/null").unwrap().as_raw_fd()).unwrap();
+        let limited = |more: u64| setrlimit(Resource::RLIMIT_NOFILE, next + more, hard).unwrap();
+        limited(0);
+        let (child, unread) = (one.child("a").is_err(), named.children_named(|_| true).is_err());
+        limited(1);
+        let unopened = named.children_named(|_| true).is_err();
+        let walk = walked.walk_below(DEPTH, &mut |_| {});
+        setrlimit(Resource::RLIMIT_NOFILE, soft, hard).unwrap();
+        assert_eq!((child, unread, unopened, walk.is_err()), (true, true, true, true));
+        assert!(one.child("a").unwrap().is_some());
     }
 
     #[test]

@@ -435,7 +435,7 @@ fn memory_of_a_window_is_by_the_ratio_and_an_eighth_more() {
 fn without_a_share_a_receive_buffer_grows_with_its_window_and_only_a_fixed_one_shrinks() {
     let buffer = |rule, (set, size, offered, adopted), window, in_use| {
         let flow = bw_flow { set_rcvbuf: set, rcvbuf: size, rcv_wnd: offered, adopted, ..bw_flow::default() };
-        rules::decide_receive_buffer(&config(SendRule::Kernel, rule), &flow, NONE, window, in_use)
+        rules::decide_receive_buffer(&config(SendRule::Kernel, rule), &flow, NONE, window, in_use, 0)
     };
     use ReceiveRule::{Drs, Fixed, Sobas};
     let mb = 1_u32 << 20;
@@ -464,7 +464,7 @@ fn without_a_share_a_receive_buffer_grows_with_its_window_and_only_a_fixed_one_s
     let mut wide = config(SendRule::Kernel, Fixed);
     wide.max_window = 1 << 40;
     for window in [1_u64 << 40, 1 << 63] {
-        assert_eq!(rules::decide_receive_buffer(&wide, &bw_flow::default(), NONE, window, 0), 1 << 30);
+        assert_eq!(rules::decide_receive_buffer(&wide, &bw_flow::default(), NONE, window, 0, 0), 1 << 30);
     }
 }
 
@@ -472,7 +472,7 @@ fn without_a_share_a_receive_buffer_grows_with_its_window_and_only_a_fixed_one_s
 /// set yet).
 fn within(rule: ReceiveRule, size: u32, share: u64, in_use: u64) -> u64 {
     let flow = bw_flow { set_rcvbuf: size, rcvbuf: size, ..bw_flow::default() };
-    rules::decide_receive_buffer(&config(SendRule::Kernel, rule), &flow, share, share.min(50_000), in_use)
+    rules::decide_receive_buffer(&config(SendRule::Kernel, rule), &flow, share, share.min(50_000), in_use, 0)
 }
 
 #[test]
@@ -501,11 +501,34 @@ fn a_receive_buffer_has_room_for_twice_its_share() {
 }
 
 #[test]
+fn a_receive_buffer_has_room_for_what_its_reader_waits_for_on_top_of_its_share() {
+    const AWAITED: u64 = 3 << 20;
+    use ReceiveRule::{Drs, Fit, Fixed, Sobas};
+    let mb = 1_u32 << 20;
+    let buffer = |rule, size: u32, offered: u32, share: u64| {
+        let flow = bw_flow { set_rcvbuf: size, rcvbuf: size, rcv_wnd: offered, ..bw_flow::default() };
+        let config = config(SendRule::Kernel, rule);
+        rules::decide_receive_buffer(&config, &flow, share, share.min(50_000), 0, AWAITED)
+    };
+    for rule in [Drs, Sobas, Fit] {
+        // Not set yet, or set before the reader waited for so much.
+        assert_eq!([0, mb].map(|size| buffer(rule, size, 0, NONE)), [AWAITED + (1 << 20); 2]);
+        assert_eq!([0, 200_000].map(|size| buffer(rule, size, 0, 100_000)), [AWAITED + 200_000; 2]);
+        assert_eq!(buffer(rule, 4 * mb, 0, NONE), 0);
+        assert_eq!(buffer(rule, 6 * mb, 0, 100_000), AWAITED + 200_000, "it shrinks no further");
+    }
+    assert_eq!(buffer(Fixed, 0, 0, 50_000), AWAITED + 100_000);
+    // The window fills a quarter of the rest.
+    let filled = [mb / 4, mb / 4 + 1].map(|offered| buffer(Sobas, 4 * mb, offered, NONE));
+    assert_eq!(filled, [0, AWAITED + (2 << 20)]);
+}
+
+#[test]
 fn the_floor_of_the_window_has_room_below_the_share() {
     let flow = bw_flow::default();
     let room = |window| {
         let config = config(SendRule::Kernel, ReceiveRule::Drs);
-        rules::decide_receive_buffer(&config, &flow, 1_000, window, 0)
+        rules::decide_receive_buffer(&config, &flow, 1_000, window, 0, 0)
     };
     // The second window is two segments of a device with a large MTU.
     assert_eq!((room(2_920), room(17_896)), (16_384, 35_792));
@@ -515,7 +538,7 @@ fn the_floor_of_the_window_has_room_below_the_share() {
 fn an_adopted_connection_keeps_its_buffer_until_it_has_been_set() {
     let config = config(SendRule::Kernel, ReceiveRule::Sobas);
     let mut flow = bw_flow { adopted: 1, rcvbuf: 6 << 20, ..bw_flow::default() };
-    let decided = |flow: &bw_flow| rules::decide_receive_buffer(&config, flow, 100_000, 100_000, 400_000);
+    let decided = |flow: &bw_flow| rules::decide_receive_buffer(&config, flow, 100_000, 100_000, 400_000, 0);
     assert_eq!(decided(&flow), 6 << 20);
     flow.set_rcvbuf = flow.rcvbuf;
     assert_eq!(decided(&flow), 400_000);
@@ -535,8 +558,8 @@ proptest! {
         let config = config(SendRule::Kernel, rule);
         let set_rcvbuf = if set { size } else { 0 };
         let flow = bw_flow { set_rcvbuf, rcvbuf: size, rcv_wnd, adopted, ..bw_flow::default() };
-        let decided = rules::decide_receive_buffer(&config, &flow, share, window, in_use);
-        let free = rules::decide_receive_buffer(&config, &flow, NONE, window, in_use);
+        let decided = rules::decide_receive_buffer(&config, &flow, share, window, in_use, 0);
+        let free = rules::decide_receive_buffer(&config, &flow, NONE, window, in_use, 0);
         let room = share.saturating_mul(2).max(16_384);
         let size = u64::from(size);
         if decided != 0 && decided < size {

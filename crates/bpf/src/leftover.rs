@@ -94,7 +94,7 @@ pub fn leftovers(cgroup: BorrowedFd<'_>) -> Result<Vec<Leftover>, LeftoverError>
 /// heartbeat within about a second.
 ///
 /// # Errors
-/// [`CgroupError::Hierarchy`] without cgroup v2.
+/// As [`Group::walk`].
 pub fn await_owners() -> Result<(), CgroupError> {
     let deadline = now() + STALE;
     Group::walk(&mut |group| {
@@ -112,7 +112,7 @@ pub fn await_owners() -> Result<(), CgroupError> {
 /// [`is_tuned`].
 ///
 /// # Errors
-/// [`CgroupError::Hierarchy`] without cgroup v2. Cgroups that go meanwhile are skipped.
+/// As [`Group::walk`]. Cgroups that go meanwhile are skipped.
 pub(crate) fn tuned_groups() -> Result<Vec<u64>, CgroupError> {
     let mut found = Vec::new();
     Group::walk(&mut |group| {
@@ -205,8 +205,8 @@ impl Leftover {
     fn suspend(&self) -> bool {
         let control = self.control.as_ref().and_then(|map| Some((map, bw_control::read(&only_value(map)?)?)));
         control.is_some_and(|(map, control)| {
-            let resting = bw_control { resting: 1, ..control };
-            map.update(&0_u32.to_ne_bytes(), resting.bytes(), MapFlags::ANY).is_ok()
+            let suspended = bw_control { suspended: 1, ..control };
+            map.update(&0_u32.to_ne_bytes(), suspended.bytes(), MapFlags::ANY).is_ok()
         })
     }
 }

@@ -145,7 +145,7 @@ impl Model {
     fn within_the_buffer(&mut self, window: u64) -> u64 {
         let in_use = rules::memory_of_window(self.flow.rcv_wnd.into(), 0);
         let share = self.control.window_level;
-        let memory = rules::decide_receive_buffer(&self.config, &self.flow, share, window, in_use);
+        let memory = rules::decide_receive_buffer(&self.config, &self.flow, share, window, in_use, 0);
         if memory != 0 {
             (self.flow.rcvbuf, self.flow.set_rcvbuf) = (word(memory), word(memory));
         }

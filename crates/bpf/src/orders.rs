@@ -76,8 +76,8 @@ impl Writer {
     fn call(&self, map: &MapHandle, from: usize) -> (usize, io::Result<()>) {
         let (keys, values) = (&self.keys[from..], &self.values[from..]);
         let mut count = u32::try_from(keys.len()).unwrap_or(u32::MAX);
-        // SAFETY: there are `count` keys and values, of the map's sizes; the kernel reads them and keeps nothing; no options are
-        // a null pointer.
+        // SAFETY: there are `count` keys and values, of the map's sizes; the kernel reads them and keeps nothing; a null
+        // pointer stands for no options.
         let result = unsafe {
             libbpf_sys::bpf_map_update_batch(
                 map.as_fd().as_raw_fd(),

@@ -63,10 +63,11 @@ impl GroupPattern {
     /// Returns the numbers of the cgroups that match now and of those below them, as sockets report them.
     ///
     /// # Errors
-    /// [`CgroupError::Hierarchy`] without cgroup v2.
+    /// [`CgroupError::Hierarchy`] without cgroup v2, [`CgroupError::List`] for lack of descriptors or of memory.
     pub fn numbers(&self) -> Result<HashSet<u64>, CgroupError> {
         let groups = self.groups()?;
-        Ok(watched::below(&groups.iter().map(AsFd::as_fd).collect::<Vec<_>>(), &[]))
+        let roots: Vec<_> = groups.iter().map(AsFd::as_fd).collect();
+        watched::below(&roots, &[]).map_err(CgroupError::List)
     }
 
     /// Returns whether the cgroup at `path` (as in `/proc/PID/cgroup`), or one above it, matches.
@@ -88,16 +89,21 @@ impl GroupPattern {
     /// Returns the cgroups that match now.
     ///
     /// # Errors
-    /// [`CgroupError::Hierarchy`] without cgroup v2.
+    /// [`CgroupError::Hierarchy`] without cgroup v2, [`CgroupError::List`] for lack of descriptors or of memory.
     pub fn groups(&self) -> Result<Vec<Group>, CgroupError> {
         let mut found = vec![Group::root()?];
         for name in &self.0 {
             let fits = |other: &str| meet(name.as_bytes(), other.as_bytes());
             let is_any = name.as_bytes().contains(&ANY);
-            let below = |group: &Group| {
-                if is_any { group.children_named(fits) } else { group.child(name).into_iter().collect() }
-            };
-            found = found.iter().flat_map(below).collect();
+            let mut below = Vec::new();
+            for group in &found {
+                if is_any {
+                    below.extend(group.children_named(fits).map_err(CgroupError::List)?);
+                } else {
+                    below.extend(group.child(name).map_err(CgroupError::List)?);
+                }
+            }
+            found = below;
         }
         Ok(found)
     }

@@ -21,6 +21,8 @@ use std::thread;
 use nix::sys::stat::fstat;
 use socket2::SockRef;
 
+use crate::group::present;
+
 /// The place of a socket, process and descriptor, where the next search looks first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
@@ -97,6 +99,14 @@ fn is_there(socket: &OwnedFd, place: Place) -> bool {
 /// Returns the sockets of a process, by inode (as in `/proc/PID/fd`); none if it may not be inspected or is gone.
 pub fn sockets_of(pid: c_int) -> impl Iterator<Item = (u64, Place)> {
     sockets_if_allowed(pid).into_iter().flatten()
+}
+
+/// As [`sockets_of`].
+///
+/// # Errors
+/// A lack of descriptors or of memory: a later call may find more.
+pub fn try_sockets_of(pid: c_int) -> io::Result<impl Iterator<Item = (u64, Place)>> {
+    Ok(present(sockets_if_allowed(pid))?.into_iter().flatten())
 }
 
 /// As [`sockets_of`], but returns the kernel's refusal.

@@ -6,8 +6,8 @@
 //! prevents (`tcp_rcv_space_adjust()`). So each buffer is first set to the size that the kernel would have reached by
 //! now.
 //! - Send: twice cwnd, with overhead (`tcp_sndbuf_expand()`), within `tcp_wmem`, and not below the queued memory.
-//! - Receive: twice the data of a round trip, with overhead (`tcp_rcvbuf_grow()`), within `tcp_rmem`, and not below
-//!   the memory of unread data and of the offered window.
+//! - Receive: twice the data of a round trip, with overhead (`tcp_rcvbuf_grow()`), or as much as the reader waits for, with
+//!   overhead (`tcp_set_rcvlowat()`), within `tcp_rmem`, and not below the memory of unread data and of the offered window.
 //! - A buffer that the application had set, and that bufwise was told to take over, gets its former size back and
 //!   stays locked. Buffers that bufwise never set are not touched.
 
@@ -16,11 +16,11 @@ use std::fs;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use bufwise_socket::namespace;
-use bufwise_socket::options::{self, OptionError};
+use bufwise_socket::options::{self, BufferLock, OptionError};
 use bufwise_units::{Bytes, Rate};
 
 use crate::entries::Entries;
-use crate::flow::FlowState;
+use crate::flow::{FlowState, Owned};
 use crate::means::Means;
 use crate::owners::Owners;
 
@@ -71,7 +71,7 @@ fn release_to(
     socket: BorrowedFd<'_>,
     means: Means,
 ) -> Result<(), OptionError> {
-    let (ours, origin) = (flow.ours(), flow.origin);
+    let origin = flow.origin;
     if let Some(rate) = flow.set_pacing
         && options::max_pacing_rate(socket)? == rate
     {
@@ -89,6 +89,7 @@ fn release_to(
     // Before Linux 5.15 no call removes a lock: the buffer stays at the largest size that autotuning could have
     // reached.
     let lock = options::buffer_lock(socket).ok();
+    let ours = ours_by_now(flow, socket, lock.unwrap_or_default())?;
     // The kernel doubles the value it is given.
     if ours.send {
         let memory = match lock {
@@ -112,6 +113,19 @@ fn release_to(
     options::set_buffer_lock(socket, lock)
 }
 
+/// Returns the buffers that are ours, including those whose request was granted after the last sample: they are locked at the
+/// requested size. Autotuning may reach the same size, but locks no buffer.
+fn ours_by_now(flow: &FlowState, socket: BorrowedFd<'_>, lock: BufferLock) -> Result<Owned, OptionError> {
+    let mut ours = flow.ours();
+    if let Some(size) = flow.requested_send_buffer.filter(|_| lock.send && !flow.owned.send) {
+        ours.send |= options::send_buffer(socket)? == size;
+    }
+    if let Some(size) = flow.requested_receive_buffer.filter(|_| lock.receive && !flow.owned.receive) {
+        ours.receive |= options::receive_buffer(socket)? == size;
+    }
+    Ok(ours)
+}
+
 /// Returns the send buffer (memory) that the kernel's autotuning would have reached by now.
 fn autotuned_send(kernel: &Autotuning, socket: BorrowedFd<'_>) -> Result<Bytes, OptionError> {
     let info = options::tcp_info(socket)?;
@@ -129,7 +143,9 @@ fn autotuned_receive(kernel: &Autotuning, socket: BorrowedFd<'_>) -> Result<Byte
         0 => Bytes(memory.rcvbuf.into()),
         window => Bytes(window.into()).times(OVERHEAD) + Bytes(memory.rmem_alloc.into()),
     };
-    Ok(kernel.receive.bound(Bytes(info.rcv_space.into()).times(ROUND_TRIPS * OVERHEAD)).max(in_use))
+    let grown = Bytes(info.rcv_space.into()).times(ROUND_TRIPS * OVERHEAD);
+    let awaited = options::receive_low_water(socket)?.times(OVERHEAD);
+    Ok(kernel.receive.bound(grown.max(awaited)).max(in_use))
 }
 
 /// Autotuning's initial size and its bound: the second and third number of `tcp_wmem` and `tcp_rmem`.
@@ -176,9 +192,9 @@ impl Autotuning {
     }
 }
 
-/// Gives back all sockets of `entries` that have a setting of bufwise.
+/// Gives back all sockets of `entries` that have a setting of bufwise, or may have one since the last sample.
 pub(crate) fn release_all(entries: &Entries) -> Released {
-    let touched = entries.flows().filter(FlowState::is_touched).collect();
+    let touched = entries.flows().filter(|flow| flow.is_touched() || flow.is_requesting()).collect();
     release_each(touched, Means::Force, || {
         let owners = Owners::scan();
         move |flow: &FlowState| match flow.origin.inode {
@@ -228,6 +244,7 @@ mod tests {
 
     use super::*;
     use crate::abi::bw_flow;
+    use crate::flow::{RECEIVE, SEND};
     use crate::user::tells_locks;
 
     #[test]
@@ -255,6 +272,51 @@ mod tests {
         let in_use = before.min(offered()).times(OVERHEAD) + unread;
         let room = options::receive_buffer(&reader).unwrap();
         assert!(unread > Bytes::ZERO && room >= in_use, "{unread} of {in_use}: {room}");
+    }
+
+    #[test]
+    fn a_receive_buffer_has_room_for_what_its_reader_waits_for() {
+        if !tells_locks() {
+            return bufwise_trial::skip("needs Linux 5.15");
+        }
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let reader = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        options::set_receive_low_water(&reader, Bytes(150_000)).unwrap();
+        options::set_receive_buffer(&reader, Bytes(65_536)).unwrap();
+        let flow = FlowState::from_kernel(1, &bw_flow { set_rcvbuf: 131_072, ..bw_flow::default() });
+        let range = || Range { first: Bytes::ZERO, largest: Bytes::MAX };
+        let kernel = Autotuning { send: range(), receive: range() };
+        release_to(&kernel, &flow, reader.as_fd(), Means::Plain).unwrap();
+        assert_eq!(options::receive_buffer(&reader).unwrap(), Bytes(300_000));
+    }
+
+    #[test]
+    fn a_buffer_whose_request_was_granted_since_the_last_sample_is_given_back() {
+        if !tells_locks() {
+            return bufwise_trial::skip("needs Linux 5.15");
+        }
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let asked = bw_flow { requested_sndbuf: 100_000, requested_rcvbuf: 100_000, ..bw_flow::default() };
+        let owned = bw_flow { owned: SEND | RECEIVE, ..asked };
+        let (locked, free) = (BufferLock { send: true, receive: true }, BufferLock::default());
+        for (flow, present, before, after) in [
+            (asked, 50_000, locked, free),
+            (asked, 40_000, locked, locked),
+            (owned, 50_000, locked, locked),
+            (asked, 50_000, free, free),
+        ] {
+            let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            options::set_send_buffer(&socket, Bytes(present)).unwrap();
+            options::set_receive_buffer(&socket, Bytes(present)).unwrap();
+            options::set_buffer_lock(&socket, before).unwrap();
+            let flow = FlowState::from_kernel(1, &flow);
+            assert!(flow.is_requesting() && !flow.is_touched());
+            release_to(&Autotuning::read(), &flow, socket.as_fd(), Means::Plain).unwrap();
+            assert_eq!(options::buffer_lock(&socket).unwrap(), after);
+            let sizes = [options::send_buffer(&socket), options::receive_buffer(&socket)].map(Result::unwrap);
+            let stays = sizes == [Bytes(2 * present); 2];
+            assert_eq!(stays, before == after, "{present}: {sizes:?}");
+        }
     }
 
     #[test]

@@ -79,6 +79,7 @@ unsafe extern "C" {
         share: u64,
         window: u64,
         in_use: u64,
+        awaited: u64,
     ) -> u64;
     fn bufwise_is_idle(
         config: *const bw_config,
@@ -243,17 +244,19 @@ pub(crate) fn memory_of_window(offered: u64, ratio: u32) -> u64 {
     unsafe { bufwise_memory_of_window(offered, ratio) }
 }
 
-/// Returns the memory of the receive buffer for a window, if no window may exceed `share` and `in_use` is already
-/// taken; 0: leave it.
+/// Returns the memory that the receive buffer should have for a window (payload); 0: leave the buffer unchanged. `share`: the
+/// largest window of any connection (payload). `in_use`: memory for unread data and the offered window. `awaited`: memory of the
+/// unread data at which the reader still sleeps (`SO_RCVLOWAT`).
 pub(crate) fn decide_receive_buffer(
     config: &bw_config,
     flow: &bw_flow,
     share: u64,
     window: u64,
     in_use: u64,
+    awaited: u64,
 ) -> u64 {
     // SAFETY: the structures are those of flow.h and outlive the call; C keeps no pointer.
-    unsafe { bufwise_decide_rcvbuf(config, flow, share, window, in_use) }
+    unsafe { bufwise_decide_rcvbuf(config, flow, share, window, in_use, awaited) }
 }
 
 /// Returns whether nothing has moved for so long that the buffers are given back; `moved`: bytes so far.

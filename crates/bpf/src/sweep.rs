@@ -106,7 +106,7 @@ impl Sweeper {
         let mut swept = Swept::default();
         if let Some(iterator) = &self.iterator {
             let began = now();
-            let counts = iterator.pass(netns, pass.all)?;
+            let counts = iterator.pass(netns)?;
             self.passes.insert(namespace, began);
             swept = Swept { seen: counts.seen, adopted: counts.adopted, given_back: counts.given_back };
             if counts.refused > 0 && self.user_space.is_none() {
@@ -115,7 +115,8 @@ impl Sweeper {
             }
         }
         if let Some(user_space) = &mut self.user_space {
-            let groups = watched::below(&pass.roots, pass.others);
+            let groups =
+                watched::below(&pass.roots, pass.others).map_err(cannot("listing the cgroups of"))?;
             let is_ours = |one: &Connection| groups.contains(&one.cgroup) && (pass.is_own)(one);
             swept += user_space.adopt((namespace, netns), pass.maps, pass.all, is_ours)?;
         }
@@ -154,11 +155,10 @@ fn from_user_space(why: &str) -> String {
 }
 
 impl Iterator {
-    fn pass(&self, netns: BorrowedFd<'_>, all: &bw_control) -> Result<bw_swept, EngineError> {
+    fn pass(&self, netns: BorrowedFd<'_>) -> Result<bw_swept, EngineError> {
         let first = 0_u32.to_ne_bytes();
-        let begin = bw_swept { again: all.swept.into(), ..bw_swept::default() };
         self.counts
-            .update(&first, begin.bytes(), MapFlags::ANY)
+            .update(&first, bw_swept::default().bytes(), MapFlags::ANY)
             .map_err(failed("resetting the counts of a pass"))?;
         let pass = enter_and_open(netns, self.link.as_fd())?;
         read_to_end(File::from(pass)).map_err(cannot("going through"))?;

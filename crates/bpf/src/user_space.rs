@@ -37,7 +37,7 @@ const REST: u32 = 50;
 /// Least time between two searches of `/proc` for a socket's process: one takes some milliseconds on a busy host.
 const SEARCH: Duration = Duration::from_secs(2);
 
-/// Storage of the records, and the orders of other parts for a connection.
+/// The storage of the records, and of the orders that give a connection its own share.
 pub(crate) trait Records {
     /// Returns the record of a connection that some engine sizes.
     fn record(&self, cookie: u64) -> Option<bw_flow>;
@@ -47,7 +47,7 @@ pub(crate) trait Records {
     fn order(&self, cookie: u64) -> Option<bw_order>;
 }
 
-/// The connections of one network namespace.
+/// The connections of one network namespace as last listed, and the socket that lists them.
 #[derive(Debug)]
 struct Place {
     diag: Diag,

@@ -167,10 +167,7 @@ impl fmt::Display for Report {
             |point: &Point| point.name == programs::USER_SPACE && point.status != Status::Missing;
         if self.ready && !self.daemon_ready {
             let lacks = self.daemon_lacks.join(", ");
-            return writeln!(
-                f,
-                "bufwise run works here; bufwise daemon does not, for it needs {lacks} as well."
-            );
+            return writeln!(f, "bufwise run works here; bufwise daemon does not: it also needs {lacks}.");
         }
         f.write_str(if self.daemon_ready {
             "bufwise run and bufwise daemon work here.\n"
@@ -242,7 +239,7 @@ mod tests {
         let report = shown(false, &[], checks);
         assert!(report.contains("run works here from user space; bufwise daemon does not"), "{report}");
         let report = shown(true, &["CAP_NET_ADMIN", "CAP_SYS_ADMIN"], Vec::new());
-        let ends = "daemon does not, for it needs CAP_NET_ADMIN, CAP_SYS_ADMIN as well.\n";
+        let ends = "daemon does not: it also needs CAP_NET_ADMIN, CAP_SYS_ADMIN.\n";
         assert!(report.ends_with(ends), "{report}");
     }
 }

@@ -22,7 +22,7 @@ const CAPABILITIES: [(u32, &str); 2] = [(12, "CAP_NET_ADMIN"), (21, "CAP_SYS_ADM
 
 /// Tune the connections of the whole host, or of chosen cgroups, until told to stop
 ///
-/// Existing connections are adopted, in every network namespace. SIGTERM and SIGINT end the daemon, and everything is put back.
+/// It tunes existing connections, too, in every network namespace. SIGTERM and SIGINT end the daemon, and everything is put back.
 /// Flags override the configuration file; SIGHUP reads the file again. Groups in the file give some connections policies and
 /// memory of their own, by cgroup, program, peer or port. Log lines go to standard error.
 ///
@@ -44,8 +44,8 @@ pub(crate) struct DaemonArgs {
     /// abt,sobas keeps many connections within the memory, and lets each use the rate of its path. fit fills no queue on the
     /// path, and avoids the drops of slow start. At a sender it acts only on CUBIC and Reno; at either end it acts only on paths
     /// with a round trip of 2 ms or more. Elsewhere it sizes buffers as abt and drs do. sabt suits servers of documents of all
-    /// sizes. eq gives equal shares of the memory. fixed:SIZE, abt:published and sabt:published are for comparisons: the latter
-    /// are the rules as their papers have them, as far as the kernel allows.
+    /// sizes. eq gives equal shares of the memory. fixed:SIZE, abt:published and sabt:published are for comparisons; the published
+    /// ones are the rules of the papers, as far as the kernel allows.
     #[arg(long, value_name = "P[,P]")]
     policy: Option<Choice>,
     /// Memory that all send queues together may hold, as 64MiB (at least 64KiB); default half of the second number of tcp_mem
@@ -64,18 +64,18 @@ pub(crate) struct DaemonArgs {
     /// Largest buffer that a sender fills at once, such as 4KiB; or auto, the default; or device: as much as the network devices
     /// take
     ///
-    /// A writer always fills the kernel's buffer that it has begun, mostly 64 KiB, even beyond the limit of its send buffer.
-    /// Smaller buffers let a small --memory hold many connections; at high rates they cost processor time. While the daemon runs,
-    /// the size is set at the network devices of every namespace (except the loopback), and affects the connections of all
-    /// programs.
+    /// The kernel takes written data in buffers of mostly 64 KiB, and fills each of them to its end, even beyond the limit of the
+    /// send buffer. Smaller ones let a small --memory hold many connections; at high rates they cost processor time. While the
+    /// daemon runs, the size is set at the network devices of every namespace (except the loopback), and affects the connections
+    /// of all programs.
     ///
     /// auto does nothing unless --memory, or the configuration file, sets the memory. With --cgroup it does nothing in the host's
-    /// first network namespace, because other programs use its devices. It begins with a 256th of the memory, and then follows a
-    /// sixth of a connection's equal share, at least 4 KiB. From 64 KiB on it sets no bound.
+    /// first network namespace, because other programs use its devices. Elsewhere the size begins at 1/256 of the memory, and then
+    /// follows 1/6 of a connection's equal share. It is at least 4 KiB; from 64 KiB on there is no bound.
     #[arg(long, value_name = "SIZE")]
     gso_max_size: Option<AtOnce>,
-    /// Connections that are tuned at a time, up to 1000000; the kernel sizes those beyond, and the log says so. Each takes about
-    /// 2.4 KB of the kernel's memory while it is open; default 65536
+    /// Most connections that are tuned at a time, 1 to 1000000; default 65536. The kernel sizes any further ones, and the log says
+    /// so. Each takes about 2.4 KB of the kernel's memory while it is open
     #[arg(long, value_name = "N")]
     max_connections: Option<MaxConnections>,
     /// Tune only the connections of this cgroup and of those below it, as /system.slice; can be repeated

@@ -57,7 +57,7 @@ impl GetArgs {
         if self.recursive {
             return self.tree(&url);
         }
-        if let Some(path) = self.output.as_deref().filter(|path| !is_stdout(path)) {
+        if let Some(path) = self.output.as_deref().filter(|path| !output::is_stdout(path)) {
             follow(path)?;
         }
         if let Some(path) = self.output.as_deref().filter(|path| is_no_file(path)) {
@@ -88,10 +88,10 @@ impl GetArgs {
     fn pipe(url: &Url, path: &Path, options: Options) -> Outcome {
         if options.resumes() {
             return Err(Failure::usage(
-                "standard output, a pipe or a device keeps no part that --resume can continue: leave it out",
+                "standard output, a pipe or a device keeps no part that can be continued: leave --resume out",
             ));
         }
-        let to_stdout = is_stdout(path);
+        let to_stdout = output::is_stdout(path);
         if to_stdout && options.reports_to_stdout() {
             return Err(Failure::usage(
                 "standard output cannot get both the file and the report: name a file with -o or --json",
@@ -115,7 +115,7 @@ impl GetArgs {
     }
 
     fn tree(self, url: &Url) -> Outcome {
-        if self.output.as_deref().is_some_and(is_stdout) {
+        if self.output.as_deref().is_some_and(output::is_stdout) {
             return Err(Failure::usage("standard output cannot get a directory: name one with -o"));
         }
         let named = self.output.or_else(|| url.file_name().map(PathBuf::from));
@@ -177,16 +177,11 @@ impl Write for Patient {
     }
 }
 
-/// Whether `path` is standard output.
-fn is_stdout(path: &Path) -> bool {
-    output::is_stdout(path) || path == Path::new("/dev/stdout")
-}
-
 /// Whether `path` is standard output, a pipe, a socket or a device.
 fn is_no_file(path: &Path) -> bool {
     let is_special = |metadata: std::fs::Metadata| {
         let kind = metadata.file_type();
         kind.is_char_device() || kind.is_fifo() || kind.is_socket() || kind.is_block_device()
     };
-    is_stdout(path) || path.metadata().is_ok_and(is_special)
+    output::is_stdout(path) || path.metadata().is_ok_and(is_special)
 }

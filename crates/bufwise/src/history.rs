@@ -17,9 +17,9 @@ use chrono::{DateTime, Local};
 use clap::Args;
 
 use crate::exit::{FAILED, Failure, Outcome};
+use crate::ls::Subject;
 use crate::output;
 use past::Past;
-use subject::Subject;
 use when::{When, readable};
 
 /// Largest distance between a time that is asked for and the moment that answers it, in seconds.
@@ -29,9 +29,9 @@ const FAR: u64 = 900;
 
 /// Show the last hour as the daemon kept it; with --at, say why it was slow then
 ///
-/// The daemon keeps a sample every ten seconds: the 40 connections that moved most, the 10 that held most memory besides, and sums
-/// over all by the peer's /24 or /48 and by cgroup. Connections that live for less than ten seconds may be missed. Only root, or the
-/// daemon's user, may ask.
+/// The daemon keeps a sample every ten seconds: the 40 connections that moved most, 10 others that held most memory, and the sums of
+/// all connections by the peer's network (/24 or /48) and by cgroup. Connections that live for less than ten seconds may be missed.
+/// Only root, or the daemon's user, may ask.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: bufwise history --at 14:05")]
 pub(crate) struct HistoryArgs {
@@ -61,12 +61,9 @@ impl HistoryArgs {
             output::check_writable(json)?;
         }
         let now = Local::now();
-        let text = match self.at {
+        match self.at {
             Some(at) => self.explain(at, &now)?,
             None => self.show(&now)?,
-        };
-        if !self.json.as_deref().is_some_and(output::is_stdout) {
-            output::line(&text)?;
         }
         Ok(0)
     }
@@ -80,8 +77,8 @@ impl HistoryArgs {
         Ok(history)
     }
 
-    /// Returns the tables; writes the JSON, if requested.
-    fn show(&self, now: &DateTime<Local>) -> Result<String, Failure> {
+    /// Writes the tables, and the JSON, if requested.
+    fn show(&self, now: &DateTime<Local>) -> Result<(), Failure> {
         let since_s = self.since.map(|since| since.seconds(now)).transpose().map_err(Failure::usage)?;
         let mut history = self.ask(Query { since_s, ..Query::default() })?;
         let Some(first) = history.moments.first() else {
@@ -91,23 +88,22 @@ impl HistoryArgs {
                 format!("nothing was kept since then: the last sample was at {newest}"),
             ));
         };
-        let mut text = String::new();
+        let mut note = String::new();
         let is_oldest = history.oldest_s == Some(first.time_s);
         if is_oldest && since_s.is_some_and(|since| since + NEAR < first.time_s) {
-            text = format!("note: the history begins at {}\n", readable(first.time_s, now));
+            note = format!("note: the history begins at {}\n", readable(first.time_s, now));
         }
         if let Some(subject) = &self.subject {
             history.moments.iter_mut().for_each(|moment| subject.narrow(moment));
             known(subject, &history.moments)?;
         }
-        if let Some(json) = &self.json {
-            output::json(json, &history)?;
-        }
-        Ok(tables(self.subject.as_ref(), &history.moments, &|time| readable(time, now)) + &text)
+        let tables = || tables(self.subject.as_ref(), &history.moments, &|time| readable(time, now)) + &note;
+        output::both(self.json.as_deref(), &history, tables)?;
+        Ok(())
     }
 
-    /// Returns the sentences on one moment; writes the JSON, if requested.
-    fn explain(&self, at: When, now: &DateTime<Local>) -> Result<String, Failure> {
+    /// Writes the sentences on one moment, and the JSON, if requested.
+    fn explain(&self, at: When, now: &DateTime<Local>) -> Result<(), Failure> {
         let at = at.seconds(now).map_err(Failure::usage)?;
         let until = |span| {
             let (since_s, until_s) = (Some(at.saturating_sub(NEAR)), Some(at + span));
@@ -134,11 +130,9 @@ impl HistoryArgs {
             known(subject, std::slice::from_ref(&moment))?;
         }
         let (when, groups) = (readable(moment.time_s, now), Past::groups(&moment));
-        let past = Past::of(moment);
-        if let Some(json) = &self.json {
-            output::json(json, &past)?;
-        }
-        Ok(past.to_text(&when, &netns::own()?.label()) + &groups)
+        let (past, home) = (Past::of(moment), netns::own()?.label());
+        output::both(self.json.as_deref(), &past, || past.to_text(&when, &home) + &groups)?;
+        Ok(())
     }
 }
 

@@ -62,7 +62,7 @@ impl LabCommand {
 /// Host A (198.18.0.1, fd00:b::1) runs the client, host B (198.18.0.2, fd00:b::2) the server. Each direction has the given rate,
 /// half of the RTT, and a queue of its own. Only --client is required.
 ///
-/// The exit status is the client's. Everything is taken down on every way out.
+/// The exit status is the client's. The hosts and the path are removed however the command ends.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: bufwise lab path --rate 100mbit --rtt 40ms --queue bdp/8 \
     --server 'iperf3 -s -1' --client 'iperf3 -c 198.18.0.2 -t 10 -J' --json run.json")]

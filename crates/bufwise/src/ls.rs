@@ -7,6 +7,7 @@ pub(crate) mod budget;
 mod colour;
 pub(crate) mod groups;
 mod select;
+mod subject;
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -30,6 +31,7 @@ pub(crate) use colour::{Paint, Tint};
 use groups::{Group, Grouping};
 use select::filtered;
 pub(crate) use select::{Order, beyond_base, is_notable, matches, sums_of};
+pub(crate) use subject::{Network, Subject, is_below};
 
 /// Widest peer and process; a longer text loses its middle. With these a line has at most 100 columns.
 pub(crate) const PEER_WIDTH: usize = 22;
@@ -58,10 +60,9 @@ pub(crate) const TITLES: [&str; COLUMNS] =
 pub(crate) struct LsArgs {
     /// Show only connections of this address, port or program, with this limit, or of this network, cgroup, pod or group
     ///
-    /// An address, a port, or both (198.18.0.2:443), of either end; a part of a program's name (rsync); a limit (application,
-    /// send-buffer, receive-window, congestion-window, path, reader); the peer's network, exactly its /24 of IPv4 or /48 of IPv6
-    /// (198.18.0.0/24); a cgroup with those below it (/system.slice); Kubernetes' namespace, a pod (namespace/pod) or a container; the
-    /// name of a daemon's group.
+    /// An address, a port, or both (198.18.0.2:443), of either end; the peer's network (198.18.0.0/16); a part of a program's name
+    /// (rsync); a limit (application, send-buffer, receive-window, congestion-window, path, reader); a cgroup with those below it
+    /// (/system.slice); a Kubernetes namespace, a pod (namespace/pod) or a container; the name of a daemon's group.
     #[arg(value_name = "FILTER")]
     pub(crate) filter: Option<String>,
     /// Also show loopback connections and idle ones
@@ -76,7 +77,7 @@ pub(crate) struct LsArgs {
     pub(crate) group: Option<Grouping>,
     /// Show the daemon's memory instead, whatever the filter: held, reserved and allowed, by group, process and cgroup, and why it
     /// is short; JSON has it as `budget`, in addition
-    #[arg(long, conflicts_with = "group")]
+    #[arg(long, conflicts_with_all = ["group", "no_daemon"])]
     pub(crate) budget: bool,
     /// Write all connections as JSON, into this file; - or none for standard output
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
@@ -113,22 +114,18 @@ impl LsArgs {
             self.asked.bail_without_budget(&listing)?;
         }
         self.sort.sort(&mut listing.connections);
-        if let Some(json) = &self.json {
-            let groups = self.group.map(|by| by.groups(listing.connections.iter(), self.sort));
-            let groups =
-                self.group.zip(groups.as_deref()).map(|(by, groups)| groups::Document::new(by, groups));
-            output::json(json, &Document { listing: &listing, groups })?;
-        }
-        if !self.json.as_deref().is_some_and(output::is_stdout) {
-            let text = match listing.budget.as_ref().filter(|_| self.budget) {
-                Some(budget) => budget::picture(budget),
-                None => {
-                    let (home, by) = (netns::own()?.label(), self.group.unwrap_or_default());
-                    text(&listing, self.all, by, self.sort, &home, Paint::of_stdout())
-                }
-            };
-            output::line(&text)?;
-        }
+        let by = self.group.filter(|_| self.json.is_some());
+        let groups = by.map(|by| by.groups(listing.connections.iter(), self.sort));
+        let groups = by.zip(groups.as_deref()).map(|(by, groups)| groups::Document::new(by, groups));
+        let home = netns::own()?.label();
+        let as_text = || match listing.budget.as_ref().filter(|_| self.budget) {
+            Some(budget) => budget::picture(budget),
+            None => {
+                let by = self.group.unwrap_or_default();
+                text(&listing, self.all, by, self.sort, &home, Paint::of_stdout())
+            }
+        };
+        output::both(self.json.as_deref(), &Document { listing: &listing, groups }, as_text)?;
         Ok(0)
     }
 }
@@ -151,12 +148,9 @@ impl AskedDaemon {
 
     /// Fails with the reason why there is no daemon's memory to show.
     fn bail_without_budget(&self, listing: &Listing) -> Result<()> {
-        if self.no_daemon {
-            bail!("the budget is a daemon's, and --no-daemon asks none");
-        }
         let why = listing.notes.iter().find(|note| note.starts_with(WITHOUT_DAEMON)).map(String::as_str);
-        let nobody = "the budget is a daemon's, and no daemon listens: start bufwise daemon";
-        bail!("{}", why.unwrap_or(nobody))
+        let no_daemon = "--budget shows the memory of a daemon, and no daemon listens: start bufwise daemon";
+        bail!("{}", why.unwrap_or(no_daemon))
     }
 
     /// Adds what a daemon knows to the listing from socket diagnostics.

@@ -7,6 +7,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use bufwise_ftp::client::follow;
 use bufwise_ftp::wire::terminal::escape_for_terminal;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -17,9 +18,10 @@ use crate::exit::Failure;
 /// Usual mount point of cgroups.
 const CGROUPS: &str = "/sys/fs/cgroup";
 
-/// Whether `--json` names standard output.
+/// Whether `path` names standard output. Opened by its name, a file to which it is redirected would be written from its beginning,
+/// over what the program prints.
 pub(crate) fn is_stdout(path: &Path) -> bool {
-    path.as_os_str() == "-"
+    path.as_os_str() == "-" || path == Path::new("/dev/stdout")
 }
 
 /// Fails if the file for `--json` is a cgroup's path or another word by which a list is filtered (`is_filter`), as in `--json
@@ -73,14 +75,20 @@ pub(crate) fn check_writable(path: &Path) -> Result<()> {
         .with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Writes `value` as JSON into the file, or to standard output for `-`.
+/// Writes `value` as JSON into the file, or to standard output for `-`. A new file that does not take all of it, as on a full disk, is
+/// removed.
 pub(crate) fn json(path: &Path, value: &impl Serialize) -> Result<()> {
     let mut text = serde_json::to_string(value).context("cannot turn the report into JSON")?;
     text.push('\n');
     if is_stdout(path) {
         return line(&text);
     }
-    fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+    let is_new = fs::symlink_metadata(path).is_err();
+    let written = fs::write(path, text);
+    if is_new && written.is_err() {
+        let _gone = fs::remove_file(path);
+    }
+    written.with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// Writes a report: as JSON into the file for `--json`, if there is one, and as text, unless standard output gets the JSON. A file that
@@ -97,10 +105,11 @@ pub(crate) fn both(
     written
 }
 
-/// Writes a file atomically: under a temporary name, then renamed. A device or a pipe is written directly.
+/// Writes a file atomically: under a temporary name, then renamed. A device or a pipe is written directly. Fails if the path is
+/// another user's symbolic link.
 pub(crate) fn whole(path: &Path, text: &str) -> Result<()> {
     // Renaming would replace a symbolic link by a file.
-    let place = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let place = follow(path).with_context(|| format!("cannot write {}", path.display()))?;
     let written = if fs::metadata(&place).is_ok_and(|kind| !kind.is_file()) {
         fs::write(&place, text)
     } else {
@@ -213,6 +222,25 @@ mod tests {
         for same in ["/dev/null", "/no/such/directory/a"].map(Path::new) {
             assert!(apart(same, same));
         }
+    }
+
+    #[test]
+    fn root_a_file_is_not_written_through_a_link_that_another_user_has_planted() {
+        if !bufwise_trial::root() {
+            return;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let [victim, link] = ["victim", "link"].map(|name| directory.path().join(name));
+        fs::write(&victim, "precious").unwrap();
+        std::os::unix::fs::symlink("victim", &link).unwrap();
+        std::os::unix::fs::lchown(&link, Some(65_534), Some(65_534)).unwrap();
+        let error = format!("{:#}", whole(&link, "new").unwrap_err());
+        assert!(error.contains("link of another user"), "{error}");
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
+        std::os::unix::fs::lchown(&link, Some(0), Some(0)).unwrap();
+        whole(&link, "new").unwrap();
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "new");
+        assert!(link.is_symlink());
     }
 
     #[test]

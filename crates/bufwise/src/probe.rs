@@ -56,9 +56,9 @@ const TOO_MUCH: &str =
 The server listens by TCP and UDP on one port (2122), at the address that is named, else at 127.0.0.1. It hands out a token by \
 TCP, and answers by UDP only packets that carry it; one client at a time, for 30 s, with at most 256 MiB of trains.
 
-Repeated at 20s or more, a measurement includes the available bandwidth, in at most ten seconds, as often as that takes no more \
-than 5% of either way's capacity on average; at shorter intervals it is left out. The capacity takes 80 to 360 KB each way, each \
-time.
+With --every 20s or more, a measurement takes at most ten seconds, and includes the available bandwidth unless that would take \
+more than 5% of the capacity of a direction on average. At shorter intervals it is left out. Each measurement of the capacity takes \
+80 to 360 KB in each direction.
 
 Capacity and available bandwidth count IP packets. A range is given where the trains disagree.")]
 pub(crate) struct ProbeArgs {

@@ -23,8 +23,8 @@ const ALLOWED: &str = "net.ipv4.tcp_allowed_congestion_control";
 
 /// Put back everything that bufwise has changed on this host
 ///
-/// A running daemon gives everything back, and tunes no more until SIGHUP or systemctl reload. Without a daemon, what a killed
-/// daemon, run or lab has left is cleared. Settings of a running bufwise run stay.
+/// A running daemon gives everything back, and pauses until SIGHUP or systemctl reload bufwise. Then restore clears what killed
+/// daemons, runs and labs have left. Settings of a running bufwise run stay.
 #[derive(Debug, Args)]
 pub(crate) struct RestoreArgs {
     /// Control socket of the daemon, which has to exist; default the one that /etc/bufwise/bufwise.toml names, or
@@ -113,8 +113,8 @@ fn ask_daemon(socket: Option<PathBuf>) -> Result<Option<Restored>, Failure> {
         None => Ok(None),
         Some(Reply::Restored(restored)) => Ok(Some(restored)),
         Some(Reply::Error(error)) => Err(Failure::new(crate::exit::FAILED, error)),
-        Some(other) => {
-            let answer = format!("the daemon's answer belongs to another request: {other:?}");
+        Some(_) => {
+            let answer = "the daemon's answer does not say what was put back: restart the daemon";
             Err(Failure::new(crate::exit::FAILED, answer))
         }
     }

@@ -60,12 +60,12 @@ pub(crate) struct RunArgs {
     /// sender it acts only on CUBIC and Reno; at either end it acts only on paths with a round trip of 2 ms or more. Elsewhere it
     /// sizes buffers as abt and drs do. abt,sobas, the daemon's default, keeps many connections within the memory and changes
     /// little else. sabt suits servers of documents of all sizes. eq gives equal shares of the memory. fixed:SIZE, abt:published
-    /// and sabt:published are for comparisons: the latter are the rules as their papers have them, as far as the kernel allows.
+    /// and sabt:published are for comparisons; the published ones are the rules of the papers, as far as the kernel allows.
     #[arg(long, value_name = "P[,P]", default_value = "auto", value_parser = Choice::parse_for_run)]
     policy: Choice,
     /// Memory that all send queues together may hold, as 64MiB (at least 64KiB), and all receive queues as much again; default
-    /// half of the second number of tcp_mem, for each, but no more than an eighth of the memory limit of this cgroup (a container, a
-    /// unit)
+    /// half of the second number of tcp_mem, for each, but no more than an eighth of the memory limit of this cgroup (of a container
+    /// or a systemd unit)
     #[arg(long, value_name = "SIZE")]
     memory: Option<Budget>,
     /// Send documents up to this size in one round trip (at most 64 segments), and leave them out of the shares of the memory;
@@ -74,18 +74,18 @@ pub(crate) struct RunArgs {
     small_documents: Option<SmallDocuments>,
     /// Largest buffer that a sender fills at once, such as 4KiB; or auto; or device: as much as the network devices take
     ///
-    /// A writer always fills the kernel's buffer that it has begun, mostly 64 KiB, even beyond the limit of its send buffer.
-    /// Smaller buffers let a small --memory hold many connections; at high rates they cost processor time. While the command
-    /// runs, the size is set at the network devices of this namespace (except the loopback), and affects the connections of all
-    /// programs.
+    /// The kernel takes written data in buffers of mostly 64 KiB, and fills each of them to its end, even beyond the limit of the
+    /// send buffer. Smaller ones let a small --memory hold many connections; at high rates they cost processor time. While the
+    /// command runs, the size is set at the network devices of this namespace (except the loopback), and affects the connections
+    /// of all programs.
     ///
-    /// auto does nothing without --memory, nor in the host's first network namespace, because other programs use its devices. It
-    /// begins with a 256th of the memory, and then follows a sixth of a connection's equal share, at least 4 KiB. From 64 KiB on it
-    /// sets no bound.
+    /// auto does nothing without --memory, nor in the host's first network namespace, because other programs use its devices.
+    /// Elsewhere the size begins at 1/256 of the memory, and then follows 1/6 of a connection's equal share. It is at least 4 KiB;
+    /// from 64 KiB on there is no bound.
     #[arg(long, value_name = "SIZE", default_value = "auto")]
     gso_max_size: AtOnce,
-    /// Connections that the engine in the kernel tunes at a time, up to 1000000; the kernel sizes those beyond, and the report
-    /// says so. Each takes about 2.4 KB of the kernel's memory while it is open; default 65536
+    /// Most connections that the engine in the kernel tunes at a time, 1 to 1000000; default 65536. The kernel sizes any further
+    /// ones, and the report says so. Each takes about 2.4 KB of the kernel's memory while it is open
     #[arg(long, value_name = "N")]
     max_connections: Option<MaxConnections>,
     /// The engine that sizes the connections

@@ -170,10 +170,13 @@ impl ServeArgs {
         }
         privilege::allow_many_files();
         let log = Arc::new(Log::to_stderr());
-        let records = self.json.as_deref().map(Records::open).transpose()?;
+        let json = self.json.clone();
+        json.as_deref().map(output::check_writable).transpose()?;
         let run_as = self.run_as.as_deref().map(privilege::find).transpose()?;
         // While it asks for passwords, a signal ends the process.
         let (config, sources) = self.config()?;
+        // A new file goes again if the start fails.
+        let (records, new_file) = json.as_deref().map(Records::open).transpose()?.unzip();
         // Before any client can connect, so that a signal always ends the server in order.
         let signals = Signals::watch()?;
         let again = watch_stops().context("cannot watch for signals")?;
@@ -207,6 +210,9 @@ impl ServeArgs {
             log: Arc::clone(&log),
         };
         watch.begin(signals, confined, filtered)?;
+        if let Some(file) = new_file {
+            file.keep();
+        }
         server.run().context("the server cannot go on")?;
         log.info("stopped");
         Ok(0)

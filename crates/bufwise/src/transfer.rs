@@ -124,7 +124,9 @@ impl Command {
     fn begin_engine(&mut self) {
         match self.engine_choice.map(OwnEngine::start) {
             Some(Ok(engine)) => self.engine = Some(engine),
-            Some(Err(error)) => self.show.say(&format!("the kernel sizes the connections: {error:#}")),
+            Some(Err(error)) => {
+                self.show.say(&format!("fit cannot work here, the kernel sizes the connections: {error:#}"));
+            }
             None => {}
         }
     }

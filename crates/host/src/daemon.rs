@@ -2,7 +2,7 @@
 //! everything back.
 //!
 //! `machine` decides, in steps that need neither a kernel nor a clock; `shell` carries the decisions out. Together
-//! they are one thread, which samples the flows several times a second and shares out the memory; other threads
+//! they are one thread, which samples the connections several times a second and shares out the memory; other threads
 //! answer requests. The daemon searches for network namespaces every few seconds, and sweeps them for existing
 //! connections and for idle buffers. Groups of connections may have an engine, policies and memory of their own (`running`,
 //! `ledger`). The connections of a `bufwise run` belong to that run, with its own budget, wherever in the daemon's

@@ -37,6 +37,9 @@ pub use queue::Queue;
 const SHUT_SEGMENTS: u64 = 2;
 /// Least number of round trips over which the data per round trip is estimated.
 const ROUND_TRIPS: u64 = 4;
+/// Largest value of the window field, and largest shift of the window scale option (RFC 7323, 2.3).
+const LARGEST_FIELD: u32 = 65_535;
+const LARGEST_SCALE: u8 = 14;
 
 /// The direction of a connection's main data flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -189,11 +192,24 @@ fn is_half_full(now: &SocketSample) -> bool {
     u64::from(now.mem.rmem_alloc) * 2 > u64::from(now.mem.rcvbuf)
 }
 
-/// Returns the window that the connection offers to its peer, payload bytes. Before Linux 6.2 the kernel reports only the
-/// largest window, and the window as 0; other kernels report 0 for a full buffer.
+/// Returns the window that the connection offers to its peer, payload bytes. The kernel reports it before it cuts it to what the
+/// window scale can express (`tcp_select_window()`). Before Linux 6.2 it reports only the largest window, and the window as 0;
+/// other kernels report 0 for a full buffer.
 pub fn offered_window(now: &SocketSample) -> u32 {
     let is_reported = now.info.rcv_wnd > 0 || is_half_full(now);
-    if is_reported { now.info.rcv_wnd } else { now.info.rcv_ssthresh }
+    let window = if is_reported { now.info.rcv_wnd } else { now.info.rcv_ssthresh };
+    largest_window(now).map_or(window, |largest| window.min(largest))
+}
+
+/// Returns the largest window that the connection's window scale can express, bytes; `None` if the scale is 0 or not known.
+fn largest_window(now: &SocketSample) -> Option<u32> {
+    let scale = now.info.rcv_wscale();
+    (1..=LARGEST_SCALE).contains(&scale).then(|| LARGEST_FIELD << scale)
+}
+
+/// Returns whether the window scale, which the handshake fixes, keeps the connection from offering more.
+fn is_at_scale(now: &SocketSample) -> bool {
+    largest_window(now) == Some(offered_window(now))
 }
 
 /// Returns the payload bytes that moved per round trip of `round_trip` microseconds.

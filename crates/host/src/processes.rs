@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -28,32 +29,47 @@ pub struct Process {
 /// Holders by the inode of their socket. If several processes share a socket, the lowest number counts, mostly the
 /// parent.
 #[derive(Debug, Default)]
-pub struct Holders(HashMap<u64, Arc<Process>>);
+pub struct Holders {
+    by_inode: HashMap<u64, Arc<Process>>,
+    is_complete: bool,
+}
 
 impl Holders {
     /// Reads the sockets of all processes that may be seen.
     pub fn scan() -> Self {
-        let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let listed = fs::read_dir("/proc");
+        let mut holders = Self { is_complete: listed.is_ok(), ..Self::default() };
+        let entries = listed.into_iter().flatten().flatten();
         let mut pids: Vec<i32> =
             entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
         pids.sort_unstable();
-        let mut holders = HashMap::new();
         for pid in pids {
-            let mut sockets = reach::sockets_of(pid).peekable();
-            if sockets.peek().is_none() {
-                continue;
-            }
-            let process = Arc::new(Process { pid, name: printable(&name_of(pid)) });
+            holders.is_complete &= holders.add(pid).is_ok();
+        }
+        holders
+    }
+
+    /// Adds the sockets of a process. Fails for lack of descriptors or of memory, or if the process has ended meanwhile.
+    fn add(&mut self, pid: i32) -> io::Result<()> {
+        let mut sockets = reach::try_sockets_of(pid)?.peekable();
+        if sockets.peek().is_some() {
+            let process = Arc::new(Process { pid, name: printable(&read_name(pid)?) });
             for (inode, _) in sockets {
-                holders.entry(inode).or_insert_with(|| Arc::clone(&process));
+                self.by_inode.entry(inode).or_insert_with(|| Arc::clone(&process));
             }
         }
-        Self(holders)
+        Ok(())
     }
 
     /// Returns the holder of the socket with this inode; inode 0 has none.
     pub fn of(&self, inode: u32) -> Option<&Process> {
-        self.0.get(&inode.into()).map(Arc::as_ref)
+        self.by_inode.get(&inode.into()).map(Arc::as_ref)
+    }
+
+    /// Returns whether a socket without a holder has none that may be seen. Otherwise some processes could not be read, as for lack of
+    /// descriptors, and the next search may find it.
+    pub fn is_complete(&self) -> bool {
+        self.is_complete
     }
 }
 
@@ -63,9 +79,14 @@ const NO_TEXT: char = '\u{1}';
 /// Returns a process's name for comparison with what the kernel's programs see, byte by byte; empty if the process has
 /// ended. The process chooses it (prctl(2)): [`printable`] is for what people read.
 pub(crate) fn name_of(pid: i32) -> String {
-    let name = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
+    read_name(pid).unwrap_or_default()
+}
+
+fn read_name(pid: i32) -> io::Result<String> {
+    let name = fs::read(format!("/proc/{pid}/comm"))?;
     let chunks = name.strip_suffix(b"\n").unwrap_or(&name).utf8_chunks();
-    chunks.flat_map(|chunk| chunk.valid().chars().chain(chunk.invalid().iter().map(|_| NO_TEXT))).collect()
+    let unreadable = |bytes: &[u8]| bytes.iter().map(|_| NO_TEXT).collect::<String>();
+    Ok(chunks.map(|chunk| chunk.valid().to_owned() + &unreadable(chunk.invalid())).collect())
 }
 
 /// Returns a name that a user has chosen with `?` for each character that would control a terminal, begin a line of the
@@ -79,6 +100,8 @@ const fn is_format(c: char) -> bool {
     matches!(
         c,
         '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}'
+            // Fillers, annotations and tags.
+            | '\u{115f}' | '\u{1160}' | '\u{180e}' | '\u{3164}' | '\u{ffa0}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}'
     )
 }
 
@@ -90,11 +113,16 @@ pub(crate) fn printable_path(path: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
     use std::net::TcpListener;
+    use std::os::fd::{AsFd, AsRawFd};
+    use std::process::Command;
+
+    /// In the environment of a process whose descriptors run out.
+    const SCARCE: &str = "BUFWISE_TEST_SCARCE";
 
     #[test]
     fn the_holder_of_a_socket_is_this_process() {
-        use std::os::fd::AsFd;
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let inode = nix::sys::stat::fstat(listener.as_fd()).unwrap().st_ino;
         let holders = Holders::scan();
@@ -103,6 +131,33 @@ mod tests {
         assert!(!holder.name.is_empty());
         assert_eq!(holders.of(0), None);
     }
+
+    #[test]
+    fn a_search_that_lacks_descriptors_does_not_count_as_complete() {
+        // The limit holds for the whole process, so that the test takes another one.
+        if std::env::var_os(SCARCE).is_none() {
+            let test = "processes::tests::a_search_that_lacks_descriptors_does_not_count_as_complete";
+            let mut other = Command::new(std::env::current_exe().unwrap());
+            let output = other.args(["--exact", test]).env(SCARCE, "1").output().unwrap();
+            let said = String::from_utf8_lossy(&output.stdout);
+            return assert!(output.status.success() && said.contains("1 passed"), "{output:?}");
+        }
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let inode = nix::sys::stat::fstat(listener.as_fd()).unwrap().st_ino;
+        let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+        // A limit at the next descriptor lets no directory be read; one more lets no name be read beside it.
+        let next = u64::try_from(fs::File::open("/dev/null").unwrap().as_raw_fd()).unwrap();
+        let scans = [0, 1].map(|more| {
+            setrlimit(Resource::RLIMIT_NOFILE, next + more, hard).unwrap();
+            Holders::scan()
+        });
+        setrlimit(Resource::RLIMIT_NOFILE, soft, hard).unwrap();
+        for holders in scans {
+            assert!(!holders.is_complete());
+            assert_eq!(holders.of(u32::try_from(inode).unwrap()), None, "rather than one without a name");
+        }
+    }
+
     #[test]
     fn a_name_is_that_of_the_process_and_shown_without_control_characters() {
         let thread = |name: &'static [u8]| {
@@ -117,6 +172,7 @@ mod tests {
         assert_eq!(printable(&thread(b"caf\xe9 \xff\xfe")), "caf? ??");
         assert_eq!(printable("a \u{1b}[2J\nb\u{9b}"), "a ?[2J?b?");
         assert_eq!(printable("a\u{202e}gpj\u{2066}b\u{2028}c\u{200f}\u{61c}\u{feff}"), "a?gpj?b?c???");
+        assert_eq!(printable("ssh\u{e0041}\u{3164}\u{1160}\u{fff9}"), "ssh????");
         let letters = "caf\u{e9} \u{65e5}\u{672c} \u{5e9}\u{5dc}\u{5d5}\u{5dd}";
         assert_eq!(printable(letters), letters, "letters of every script stay");
         assert_eq!(name_of(0), "");

@@ -28,14 +28,14 @@ use crate::netns;
 use books::{Books, Bounds};
 use plan::Plan;
 
-/// Returns the memory that the send queues hold together, in the last samples of the kernel's side. Buffers that
-/// programs have set are outside the budget, and do not count.
+/// Returns the memory that the send queues hold together, by the engine's last samples. Buffers that programs have set are
+/// outside the budget, and do not count.
 pub fn held(flows: &[FlowState]) -> Bytes {
     let counts = |flow: &&FlowState| !flow.closed && !flow.owned.send;
     flows.iter().filter(counts).map(|flow| flow.sample.send_queued).sum()
 }
 
-/// Returns the memory that the receive queues hold together, in the same samples, as [`held`] does.
+/// As [`held`], for the receive queues.
 pub(crate) fn held_to_receive(flows: &[FlowState]) -> Bytes {
     let counts = |flow: &&FlowState| !flow.closed && !flow.owned.receive;
     flows.iter().filter(counts).map(|flow| flow.sample.receive_queued).sum()
@@ -47,8 +47,9 @@ pub(crate) fn held_to_receive(flows: &[FlowState]) -> Bytes {
 const INITIAL_WINDOW: Bytes = Bytes(20 << 10);
 
 /// Returns why the plan's budget cannot be kept with these writers, and the remedy; `None` if it can be kept, or if the kernel
-/// sizes the send buffers. A connection holds its initial window, and a writer fills the buffer that it has begun, whatever its limit is (`tcp_sendmsg()`).
-/// Writers whose programs have set the buffer are outside the budget, and nothing is written to a closing connection.
+/// sizes the send buffers. A connection holds its initial window, and a writer fills the buffer that it has begun, whatever its
+/// limit is (`tcp_sendmsg()`). Writers whose programs have set the buffer are outside the budget, and nothing is written to a
+/// closing connection.
 pub fn shortage<'a>(writers: impl Iterator<Item = &'a FlowState>, plan: &Plan) -> Option<String> {
     if plan.choice.send_rule() == SendRule::Kernel {
         return None;
@@ -170,14 +171,14 @@ impl TakesBounds for RunEngine {
     }
 }
 
-/// The engine of a `run`, and the books of its connections.
+/// The engine of a `run`, and the shares of its connections.
 pub struct Tuner {
     engine: RunEngine,
     books: Books,
 }
 
 impl Tuner {
-    /// Starts books for an engine made by this plan, and gives the engine the first shares.
+    /// Takes an engine made by this plan, and gives it the first shares.
     ///
     /// # Errors
     /// The shares cannot be written to the engine.
@@ -277,7 +278,7 @@ impl Tuner {
         Ok(())
     }
 
-    /// Returns a descriptor that is readable when the kernel's side requests sizes.
+    /// Returns a descriptor that is readable when the programs in the kernel request sizes; `None` without such programs.
     #[must_use]
     pub fn requests_fd(&self) -> Option<BorrowedFd<'_>> {
         match &self.engine {
@@ -342,7 +343,7 @@ pub(crate) fn tell(
     engine.heartbeat(shares).and(ordered)
 }
 
-/// Grants the requests of the engine's side, on the sockets that `find` returns for their cookies; returns the
+/// Grants the requests of the programs in the kernel, on the sockets that `find` returns for their cookies; returns the
 /// kernel's refusals.
 pub(crate) fn grant_all(
     engine: &mut Engine,

@@ -111,7 +111,8 @@ pub struct ConnectionView {
     pub receive_buffer_bytes: u64,
     /// Content of the receive queue, bytes of memory.
     pub receive_queued_bytes: u64,
-    /// Window offered to the peer, payload bytes; before Linux 6.2 the largest that it may be.
+    /// Window offered to the peer, payload bytes, as far as the window scale can express it; before Linux 6.2 the largest that it
+    /// may be.
     pub receive_window_bytes: u64,
     /// Window that the peer offers, payload bytes.
     pub send_window_bytes: u64,

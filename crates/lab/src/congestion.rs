@@ -93,7 +93,7 @@ pub(crate) fn loads(name: &str) -> bool {
 /// # Errors
 /// [`CongestionError`] when the kernel does not have it or refuses it.
 pub fn set_default(host: &Host, name: &str) -> Result<(), CongestionError> {
-    // A list that was left widened may allow the name, so it would stay as it is.
+    // A list that a killed process left widened may allow the name: then nothing below would restore it.
     let _best_effort = restore_after_crash();
     if host.sysctl(DEFAULT, name).is_ok() {
         return Ok(());
@@ -148,7 +148,7 @@ impl<'a> Journal<'a> {
                 return Ok(journal);
             }
         }
-        Err(io::Error::new(io::ErrorKind::WouldBlock, "others change it all the time"))
+        Err(io::Error::new(io::ErrorKind::WouldBlock, "other processes keep replacing it"))
     }
 
     /// Returns the journal of a killed process; `None` if there is none, or a living process holds it.

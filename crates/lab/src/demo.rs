@@ -180,7 +180,25 @@ fn why_without(report: &Value, outcome: &Outcome, errors: &Path) -> String {
     if let Some(error) = report["error"].as_str() {
         return format!("iperf3: {error}");
     }
-    let told = fs::read_to_string(errors).unwrap_or_default();
+    // Programs may write in any encoding.
+    let told = fs::read(errors).unwrap_or_default();
+    let told = String::from_utf8_lossy(&told);
     let last = last_words::of(&told);
     last.map_or_else(|| format!("iperf3 ended with status {}", outcome.status), str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_words_of_a_program_are_shown_in_any_encoding() {
+        let directory = tempfile::tempdir().unwrap();
+        let errors = directory.path().join("errors");
+        let outcome = Outcome { status: 3, seconds: 1.0, stdout: Vec::new(), server_output: String::new() };
+        let why = || why_without(&Value::Null, &outcome, &errors);
+        assert_eq!(why(), "iperf3 ended with status 3");
+        fs::write(&errors, b"caf\xe9 closed\n").unwrap();
+        assert_eq!(why(), "caf\u{fffd} closed");
+    }
 }

@@ -1,4 +1,4 @@
-//! Documents over connections of their own: a request, and an answer of known size, as from a web server of 1999.
+//! Documents over connections of their own: a request, and an answer of known size, as from an HTTP/1.0 server.
 //!
 //! The response time is from the request, on an open connection, to the last byte (Matsuo, section 4.3). For requests
 //! beside other traffic ([`request`]) it is the user's whole wait, the connection setup included.

@@ -29,7 +29,7 @@ pub struct LabReport {
     pub server_output: String,
     /// Whether the emulator kept time, so that the run can be trusted.
     pub valid: bool,
-    /// Why not; `None` if valid.
+    /// Why the run must not be trusted; `None` if valid.
     pub why_invalid: Option<String>,
     /// The tight link, both directions.
     pub link: LinkReport,

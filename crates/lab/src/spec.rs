@@ -32,7 +32,7 @@ pub enum SpecError {
     #[error(transparent)]
     Link(#[from] ConfigError),
     /// A queue in units of time or BDP was given without a rate.
-    #[error("a queue as a time or a share of the BDP needs a rate: add --rate, or give bytes or packets")]
+    #[error("a queue as a time or a share of the BDP needs a rate: give one, or bytes or packets")]
     QueueWithoutRate,
     /// The queue holds no packet.
     #[error("queue of {bytes} bytes holds no packet of {packet} bytes: make it larger")]
@@ -397,7 +397,7 @@ mod tests {
     fn a_path_that_cannot_be_is_refused_with_one_line() {
         let queue = |text: &str| Some(text.parse().unwrap());
         for (spec, words) in [
-            (PathSpec { queue: queue("bdp/8"), rate: None, ..spec() }, "add --rate"),
+            (PathSpec { queue: queue("bdp/8"), rate: None, ..spec() }, "needs a rate: give one"),
             (PathSpec { queue: queue("1000"), ..spec() }, "holds no packet of 1514 bytes"),
             (PathSpec { mtu: 500, ..spec() }, "1280 to 65535"),
             (PathSpec { rate: Some(BitRate(0)), ..spec() }, "rate of 0"),

@@ -185,8 +185,7 @@ impl DirectionConfig {
         }
         self.validate_queue()?;
         self.loss.validate()?;
-        let traced = self.trace.as_ref().and_then(Trace::shortest_delay);
-        let delay = traced.map_or(self.delay, |traced| traced.min(self.delay));
+        let delay = self.shortest_delay();
         if self.jitter > delay {
             return Err(ConfigError::JitterExceedsDelay { jitter: self.jitter, delay });
         }
@@ -201,6 +200,13 @@ impl DirectionConfig {
             Some(cross) => cross.validate(),
             None => Ok(()),
         }
+    }
+
+    /// Returns the shortest delay at any time: the direction's own ends where the trace first sets one.
+    fn shortest_delay(&self) -> Nanos {
+        let Some(traced) = self.trace.as_ref().and_then(Trace::shortest_delay) else { return self.delay };
+        let is_set_at_once = self.trace.as_ref().is_some_and(Trace::starts_with_a_delay);
+        if is_set_at_once { traced } else { traced.min(self.delay) }
     }
 
     /// Whether there is a rate, and so a queue.
@@ -359,6 +365,11 @@ mod tests {
             DirectionConfig { loss: Loss::Uniform { probability: 1.0 }, ..limited() },
             DirectionConfig { delay: Nanos(5), jitter: Nanos(5), ..limited() },
             DirectionConfig { rate: None, trace: "1 - 5ms".parse().ok(), ..limited() },
+            DirectionConfig {
+                jitter: Nanos::from_millis(5),
+                trace: "0 - 5ms\n1 - 6ms".parse().ok(),
+                ..limited()
+            },
             DirectionConfig { rate: None, trace: "0 1mbit".parse().ok(), ..limited() },
         ] {
             assert_eq!(config.validate(), Ok(()), "{config:?}");

@@ -141,6 +141,11 @@ impl Trace {
         self.steps.first().is_some_and(|step| step.at == Nanos::ZERO && step.rate.is_some())
     }
 
+    /// Whether the trace sets a delay at time zero, so that the direction's own never holds.
+    pub(crate) fn starts_with_a_delay(&self) -> bool {
+        self.steps.first().is_some_and(|step| step.at == Nanos::ZERO && step.delay.is_some())
+    }
+
     /// Returns the shortest delay that any step sets.
     pub(crate) fn shortest_delay(&self) -> Option<Nanos> {
         self.steps.iter().filter_map(|step| step.delay).min()

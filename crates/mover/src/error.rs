@@ -59,7 +59,7 @@ pub enum MoveError {
         received: u64,
     },
     /// The local file became shorter while it was sent.
-    #[error("the local file ended after {sent} of {expected} bytes: it was cut while it was sent")]
+    #[error("the local file ended after {sent} of {expected} bytes: it became shorter while it was sent")]
     Shrunk {
         /// Length at the beginning.
         expected: u64,

@@ -26,8 +26,8 @@ use crate::request::{MIN_REQUEST_SPACING, is_notable};
 
 /// Smallest buffer: with less, a sender would need a system call for every few segments.
 const SMALLEST_BUFFER: Bytes = Bytes(16 << 10);
-/// Shortest time between two changes at the peer's word: half of that between two requests. A loss on the path, or a pause of
-/// either host, may bring two closer together.
+/// Shortest time between two changes that the peer requests: half of the time between two requests, because a loss on the path, or a
+/// pause of either host, may bring two requests closer together.
 const MIN_GRANT_SPACING: Duration = Duration::from_micros(MIN_REQUEST_SPACING.0 / 2);
 
 /// Unsent bytes above which a tuned connection takes no more: beyond the bytes in flight, data would only wait in

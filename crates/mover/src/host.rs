@@ -2,7 +2,8 @@
 //!
 //! Problem: older kernels show the maxima of `net.core` in the first network namespace alone, so programs in containers find no
 //! files. The maxima apply there all the same.
-//! Rule: without the file a socket tells the maximum: the kernel cuts what is requested to it, and doubles it.
+//! Rule: where the file is missing, request the largest buffer of a new socket: the kernel cuts the request to the maximum, and shows
+//! twice that.
 //! Source: `Documentation/networking/ip-sysctl.rst` and `admin-guide/sysctl/net.rst` of Linux; `sk_setsockopt()` in
 //! `net/core/sock.c`.
 //! A limit of autotuning that cannot be read counts as zero, so that nothing is attempted that needs more.
@@ -70,7 +71,7 @@ mod tests {
 
     #[test]
     fn a_socket_tells_the_maxima_that_no_file_shows() {
-        // Of an `int`, half can be doubled.
+        // The kernel doubles the value in an `int`, so half of the largest `int` is the largest value.
         let of_file = |name: &str| {
             let shown = last_number(&format!("/proc/sys/net/core/{name}"));
             shown.map(|most| most.min(Bytes(i32::MAX as u64 / 2)))

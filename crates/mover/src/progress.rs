@@ -20,7 +20,7 @@ use socket2::SockRef;
 
 use crate::hash::Digest;
 
-/// How often a caller hears of progress.
+/// Time between two reports of progress to the caller.
 pub(crate) const INTERVAL: Duration = Duration::from_millis(100);
 
 /// The window is the limit if this part of it arrives in a round trip; acknowledgements and scheduling take the rest.
@@ -128,7 +128,7 @@ pub(crate) enum End {
 #[derive(Debug)]
 pub(crate) struct Monitor {
     end: End,
-    /// The kernel has told a window that a receiver offers. Before Linux 6.2 it tells only the largest that it would offer.
+    /// The kernel has reported the window that a receiver offers. Before Linux 6.2 it reports only the largest that it would offer.
     tells_window: bool,
     cookie: u64,
     start: Instant,

@@ -88,7 +88,7 @@ pub fn receive(
     // Write the bytes already read, even if the rest never comes.
     let written = transfer.copier.finish(into).map_err(|error| transfer.copy_failed(error));
     if let Err(error) = written.and(ended) {
-        // The caller hears how much was moved; the error of the transfer counts.
+        // Report the bytes moved. The transfer's own error is returned, whatever this report returns.
         let _unsampled = transfer.word(None);
         return Err(error);
     }

@@ -19,7 +19,7 @@ pub(crate) fn is_notable(before: Bytes, size: Bytes) -> bool {
     size != before && size.0.abs_diff(before.0) >= before.0.div_ceil(NOTABLE_PART)
 }
 
-/// The size to request of the sender, and the one requested last.
+/// The wanted size of the sender's buffer, and the size requested last.
 #[derive(Debug, Default)]
 pub(crate) struct RequestPacer {
     /// The wanted size; zero: none.

@@ -100,7 +100,7 @@ pub fn send(
     };
     let sent = transfer.run(from);
     if sent.is_err() {
-        // The caller hears how much was moved; the error of the transfer counts.
+        // Report the bytes moved. The transfer's own error is returned, whatever this report returns.
         let _unsampled = transfer.word();
     }
     grants.detach();

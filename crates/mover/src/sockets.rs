@@ -184,7 +184,7 @@ pub fn accept_unless(
     }
 }
 
-/// Whether this error of accept(2) means only that no connection is waiting, or that it has gone again.
+/// Whether this error of accept(2) means only that no connection waits, or that the waiting one was closed meanwhile.
 pub fn is_passing(error: &io::Error) -> bool {
     use io::ErrorKind as Kind;
     matches!(error.kind(), Kind::WouldBlock | Kind::Interrupted | Kind::ConnectionAborted)

@@ -8,7 +8,7 @@
 //! exceed it is missing, autotuning stays on (a smaller buffer could no longer grow). In both cases the clamp is
 //! checked every few milliseconds and set again when it was overwritten. A buffer shrinks only after the sender has
 //! used up the part of the offered window beyond the new one, for which there would be no room. Before Linux 6.2 the kernel does not
-//! tell that window; the largest that it may have offered counts there.
+//! report the offered window; the largest that it may have offered is assumed instead.
 //! Before Linux 5.15 a locked buffer cannot be returned to autotuning. There only a program that may exceed the host's maximum, or
 //! has limited room, sets the buffer; once there is no limit, the buffer becomes as large as autotuning would make it at most.
 //! Properties kept: the clamp equals the requested window within a few milliseconds after each change by the kernel;
@@ -48,8 +48,8 @@ pub(crate) struct Window {
     waits: bool,
     /// Whether to read the offered window, where the kernel tells it.
     reads_offered: bool,
-    /// While the buffer waits and the window is not told: the bytes received once the sender has used up all that it may have been
-    /// offered.
+    /// The count of received bytes at which the sender has used up the largest window that it may have been offered. Needed while the
+    /// buffer waits to shrink, on kernels that do not report the window.
     edge: Bytes,
 }
 

@@ -1,9 +1,9 @@
-//! A bound on the size of a send buffer, below every rule of the send side.
+//! A bound on the size of a send buffer, whichever rule of the send side chooses the size.
 //!
-//! Problem: the rules of the send side follow the congestion window, and before a deep queue a loss-based window grows
-//! until the queue is full. Linux's own autotuning ends at the maximum of `tcp_wmem`, 4 MB by default, and so bounds
-//! the queue by chance. A rule without that maximum fills the queue for all other flows too, and holds several windows
-//! of memory besides.
+//! Problem: the rules of the send side follow the congestion window, and a loss-based window grows until the queue of its
+//! path is full, however deep it is. Linux's own autotuning ends at the maximum of `tcp_wmem`, 4 MB by default, and so
+//! bounds the queue by chance. A rule without that maximum fills the queue for all other flows too, and holds several
+//! windows of memory besides.
 //! Source: ours. Two ideas are from Cardwell 2016 (BBR): the largest recent delivery rate stands for the path's rate, and
 //! the start ends when that rate no longer grows.
 //! Terms: `R` is the largest recent delivery rate, `T` the shortest round-trip time. The *lean* bound is memory for
@@ -32,7 +32,8 @@ const LEAN: (u64, u64) = (5, 2);
 const SLACK: Bytes = Bytes(192 << 10);
 /// Shortest round-trip time that is used: below 5 ms the hosts' own delays count for more than the path's.
 const SHORTEST: Micros = Micros(5_000);
-/// Longest time, largest rate and most bytes that enter a product; `bpf/number.h` and `bpf/bound.h` name them too.
+/// Longest time, largest rate and most bytes that enter a product, so that the same rule in C (`bpf/bound.h`) needs no more than
+/// 64 bits.
 const LONGEST: Micros = Micros(1 << 27);
 const FASTEST: Rate = Rate(1 << 36);
 const MOST: Bytes = Bytes(1 << 36);
@@ -129,6 +130,7 @@ pub struct Bound {
     was_full: bool,
 }
 
+/// The sample with which a measurement began.
 #[derive(Clone, Copy, Debug)]
 struct Began {
     at: Micros,

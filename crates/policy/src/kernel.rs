@@ -2,8 +2,8 @@
 //!
 //! Problem: every comparison needs to know how the kernel would have sized the buffers. In a live measurement the
 //! kernel is left alone ([`Untouched`]); in virtual time its rules are modelled ([`KernelModel`]).
-//! Source: Linux, `tcp_sndbuf_expand`, `tcp_rcv_space_adjust` and `tcp_rcvbuf_grow` (`net/ipv4/tcp_input.c`), in other
-//! words; commits by their first digits.
+//! Source: Linux, `tcp_sndbuf_expand`, `tcp_rcv_space_adjust` and `tcp_rcvbuf_grow` (`net/ipv4/tcp_input.c`),
+//! paraphrased. The table names commits by their first twelve digits.
 //! Terms: *memory* counts what the kernel charges a socket for, *payload* the bytes of it that the application sees.
 //!
 //! - Send: `memory = ratio * max(10, cwnd, reordering + 1) * per_mss`. `ratio` is 2 (3 under BBR), `per_mss` the memory

@@ -56,7 +56,7 @@ pub struct Config {
     pub packets_per_ack: u32,
     /// Uses the response function of the connection's own congestion control; if false Reno's for all (Matsuo).
     pub own_response: bool,
-    /// Before the first loss, takes windows that the application does not use for demand ([`abt::Config::unused_counts`]).
+    /// Counts windows that the application does not use as demand, before the first loss ([`abt::Config::unused_counts`]).
     pub unused_counts: bool,
     /// Smallest modelled demand: 10 segments, an initial window (RFC 6928), so that `p` can be measured again.
     pub min: Bytes,

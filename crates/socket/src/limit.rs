@@ -1,7 +1,7 @@
 //! Finds the cause that held a connection's sender back between two samples.
 //!
-//! Problem: a slow transfer has one of four causes, and each has another cure: the application brings no
-//! data, the send buffer is full, the peer offers no window, or the congestion window (the path) is used up.
+//! Problem: a slow transfer has one of four causes, each with a remedy of its own: the application has no data to
+//! send, the send buffer is full, the peer offers no window, or the congestion window (the path) is used up.
 //! Source: the kernel times three of them per connection (`tcp_chrono_start()` in `net/ipv4/tcp_output.c`):
 //! busy (data outstanding), and within it limited by the receive window or by the send buffer.
 //!

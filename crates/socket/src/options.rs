@@ -281,6 +281,16 @@ pub fn set_notsent_low_water(socket: impl AsFd, size: Bytes) -> Result<(), Optio
         .map_err(setting("TCP_NOTSENT_LOWAT", size))
 }
 
+/// Reads how many bytes must have arrived before the socket counts as readable (`SO_RCVLOWAT`); at least 1.
+///
+/// # Errors
+/// [`OptionError::Get`] for a descriptor that is no socket.
+pub fn receive_low_water(socket: impl AsFd) -> Result<Bytes, OptionError> {
+    let mut value = [0; size_of::<c_int>()];
+    get_raw(&socket, libc::SOL_SOCKET, libc::SO_RCVLOWAT, &mut value).map_err(reading("SO_RCVLOWAT"))?;
+    Ok(Bytes(u64::from(c_int::from_ne_bytes(value).cast_unsigned())))
+}
+
 /// Sets how many bytes must have arrived before the socket counts as readable (`SO_RCVLOWAT`); the end of the stream,
 /// an error or a full window make it readable earlier. 0 counts as 1.
 ///
@@ -441,7 +451,9 @@ mod tests {
             let mut fds = [PollFd::new(server.as_fd(), PollFlags::POLLIN)];
             poll(&mut fds, timeout).unwrap() == 1
         };
+        assert_eq!(receive_low_water(&server).unwrap(), Bytes(1));
         set_receive_low_water(&server, Bytes(10_000)).unwrap();
+        assert_eq!(receive_low_water(&server).unwrap(), Bytes(10_000));
         client.write_all(&[7; 9_999]).unwrap();
         server.peek(&mut [0; 1]).expect("the bytes are there");
         assert!(!readable(PollTimeout::ZERO));

@@ -3,9 +3,9 @@
 //! Problem: `64KiB`, `100mbit`, `1.5s` on a command line must become the right number or a clear error.
 //! Terms: `k`, `M`, `G`, `T` are powers of 1,000; `Ki`, `Mi`, `Gi`, `Ti` are powers of 1,024. Rates are written in
 //! bits per second, as links are named; [`Rate`] converts them to bytes per second. Case does not matter, one space
-//! may precede the unit, and a fraction may have 18 digits (more if the number fits 128 bits without its point). Fractions
-//! of a byte or microsecond are cut off, but a value above zero never becomes zero: it is refused. A link's rates and times
-//! ([`BitRate`], [`Nanos`]) are exact; finer values are refused.
+//! may precede the unit, and a fraction may have 18 digits; zeros at its end do not count. Fractions of a byte or microsecond are
+//! cut off, but a value above zero never becomes zero: it is refused. A link's rates and times ([`BitRate`], [`Nanos`]) are exact;
+//! finer values are refused.
 //! Properties kept: the arithmetic is exact (integers); the output of a quantity's `Display` parses back to the same
 //! value; nothing overflows silently; no input panics.
 
@@ -15,6 +15,9 @@ use crate::quantity::{BitRate, Bytes, Micros, Nanos, Rate};
 
 /// Longest excerpt of the input that an error repeats, in characters.
 const LONGEST_TEXT: usize = 60;
+/// Digits after the point that can be read with every unit: with all values of 64 bits the arithmetic fits 128 bits. More are
+/// read where the arithmetic fits all the same.
+const FRACTION_DIGITS: usize = 18;
 
 /// Why a text is not a quantity. The message is one line: the text, and the accepted forms.
 ///
@@ -40,6 +43,14 @@ pub enum ParseError {
     /// Too large for 64 bits.
     #[error("`{text}` is too large for {what}")]
     TooLarge {
+        /// The text that was given.
+        text: String,
+        /// The kind of quantity that was expected.
+        what: &'static str,
+    },
+    /// More digits after the point than the arithmetic has room for.
+    #[error("`{text}` has too many digits for {what}: write at most {FRACTION_DIGITS} after the point")]
+    TooLong {
         /// The text that was given.
         text: String,
         /// The kind of quantity that was expected.
@@ -184,11 +195,15 @@ impl Grammar {
         }
         let fraction = fraction.trim_end_matches('0');
         let digits = format!("{}{fraction}", whole.trim_start_matches('0'));
-        let mantissa = if digits.is_empty() { 0 } else { digits.parse().map_err(|_| too_large())? };
-        let places = u32::try_from(fraction.len()).map_err(|_| too_large())?;
-        let scale = 10_u128.checked_pow(places).ok_or_else(too_large)?;
-        let product = u128::checked_mul(mantissa, times).ok_or_else(too_large)?;
-        let divisor = scale.checked_mul(by).ok_or_else(too_large)?;
+        let overflow = || match fraction.len() {
+            0..=FRACTION_DIGITS => too_large(),
+            _ => ParseError::TooLong { text: shown(), what },
+        };
+        let mantissa = if digits.is_empty() { 0 } else { digits.parse().map_err(|_| overflow())? };
+        let places = u32::try_from(fraction.len()).map_err(|_| overflow())?;
+        let scale = 10_u128.checked_pow(places).ok_or_else(overflow)?;
+        let product = u128::checked_mul(mantissa, times).ok_or_else(overflow)?;
+        let divisor = scale.checked_mul(by).ok_or_else(overflow)?;
         if self.exact && product % divisor != 0 {
             return Err(ParseError::TooFine { text: shown(), what, smallest });
         }
@@ -296,10 +311,21 @@ mod tests {
         }
         assert_eq!(bytes("16777216TiB"), Err("`16777216TiB` is too large for a size".into()));
         assert_eq!(bytes(&"9".repeat(60)).map_err(|e| e.contains("too large")), Err(true));
-        assert_eq!(bytes(&format!("0.{}1", "0".repeat(60))).map_err(|e| e.contains("too large")), Err(true));
         let small = "`4bit` is too small for a rate: the smallest is 8 bit (one byte per second)";
         assert_eq!(bits("4bit"), Err(small.into()));
         assert_eq!(bytes("0.5"), Err("`0.5` is too small for a size: the smallest is 1 byte".into()));
+    }
+
+    #[test]
+    fn a_fraction_with_too_many_digits_is_not_called_too_large() {
+        let most = format!("15.{}MiB", "9".repeat(FRACTION_DIGITS));
+        assert_eq!(bytes(&most), Ok((16 << 20) - 1));
+        assert_eq!(bytes(&format!("1.5{}MiB", "0".repeat(60))), Ok(3 << 19), "zeros at the end do not count");
+        for long in [format!("0.{}1", "0".repeat(60)), format!("1.{}TiB", "3".repeat(30))] {
+            let error = bytes(&long).expect_err(&long);
+            let why = "has too many digits for a size: write at most 18 after the point";
+            assert!(error.ends_with(why), "{error}");
+        }
     }
 
     #[test]

@@ -10,10 +10,10 @@ use crate::quantity::{Bytes, Micros, Rate};
 /// ```
 /// use bufwise_units::{Bytes, Sample};
 ///
-///  // The sender has nothing to send and its send buffer is nearly empty: the application sets the pace.
+/// // The sender has nothing to send and its send buffer is nearly empty: the application sets the pace.
 /// let sample = Sample { app_limited: true, sndbuf: Bytes(87_040), send_queued: Bytes(512), ..Sample::default() };
 /// assert!(sample.application_limits());
-///  // With a full buffer the kernel sets the same flag, but the buffer sets the pace.
+/// // With a full buffer the kernel sets the same flag, but the buffer sets the pace.
 /// assert!(!Sample { send_queued: Bytes(87_000), ..sample }.application_limits());
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -88,8 +88,8 @@ struct bw_fast_view {
 	__u32 app_limited;
 };
 
-/* A connection without a record, read from its socket. */
-struct bw_newcomer {
+/* What a connection without a record has moved, and its buffers, read from its socket. */
+struct bw_unrecorded {
 	/* Payload that the application has written (acknowledged, under way or waiting), and payload received. */
 	__u64 written;
 	__u64 received;
@@ -117,7 +117,7 @@ BW_FN int bw_is_window_short(const volatile struct bw_control *all, __u64 rcvbuf
  * segments, or a share is less than a buffer that the kernel gives it.
  */
 BW_FN int bw_is_record_due(const volatile struct bw_config *c, const volatile struct bw_control *all,
-			   const struct bw_newcomer *v)
+			   const struct bw_unrecorded *v)
 {
 	if (v->written >= c->record_after || v->received >= c->record_after || all->pressure)
 		return 1;

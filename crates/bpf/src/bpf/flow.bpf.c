@@ -156,7 +156,7 @@ static void on_state(struct bpf_sock_ops *ctx)
 SEC("sockops")
 int bufwise_flow(struct bpf_sock_ops *ctx)
 {
-	if (control.resting)
+	if (control.suspended)
 		return 1;
 	switch (ctx->op) {
 	case BPF_SOCK_OPS_TCP_CONNECT_CB:

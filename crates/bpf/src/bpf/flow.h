@@ -104,7 +104,7 @@ struct bw_control {
 	 * 1: the connections are being given back; set nothing. The programs stay attached until all are given back: if
 	 * the owner is killed meanwhile, the next start finds the records through them.
 	 */
-	__u32 resting;
+	__u32 suspended;
 	/* enum bw_swept_state. */
 	__u32 swept;
 };
@@ -280,8 +280,6 @@ struct bw_swept {
 	__u64 given_back;
 	/* Connections left to user space: the kernel lets no iterator switch their callbacks on. */
 	__u64 refused;
-	/* bw_control.swept, for the sweep, which does not see that structure. */
-	__u64 again;
 };
 
 /* A request that only user space can carry out; 0 in a field: nothing to set. */
@@ -299,7 +297,7 @@ _Static_assert(sizeof(struct bw_flow) == 1696, "the Rust twin has 1696 bytes");
 _Static_assert(sizeof(struct bw_config) == 112, "the Rust twin has 112 bytes");
 _Static_assert(sizeof(struct bw_control) == 72, "the Rust twin has 72 bytes");
 _Static_assert(sizeof(struct bw_order) == 16, "the Rust twin has 16 bytes");
-_Static_assert(sizeof(struct bw_swept) == 40, "the Rust twin has 40 bytes");
+_Static_assert(sizeof(struct bw_swept) == 32, "the Rust twin has 32 bytes");
 _Static_assert(sizeof(struct bw_request) == 24, "the Rust twin has 24 bytes");
 
 #endif

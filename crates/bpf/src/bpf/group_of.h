@@ -34,7 +34,7 @@ struct {
 	__type(value, __u32);
 } programs SEC(".maps");
 
-/* Bits of the groups that name the running program, by the name of its process (group leader), not of a thread. */
+/* Returns the bits of the groups that name the running program, by the name of its process (group leader), not of a thread. */
 static __noinline __u32 groups_of_current(void)
 {
 	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
@@ -58,6 +58,7 @@ static void note_program(struct bpf_sock_ops *ctx)
 		*groups = groups_of_current() | BW_KNOWN;
 }
 
+/* Returns what note_program() has stored for the socket or its listener; 0: its program is not known. */
 static __u32 groups_of_program(struct tcp_sock *tp)
 {
 	__u32 *groups;
@@ -68,6 +69,7 @@ static __u32 groups_of_program(struct tcp_sock *tp)
 	return groups ? *groups : 0;
 }
 
+/* Returns the bits of the groups that name the socket's cgroup or one above it. */
 static __u32 groups_of_cgroups(const struct sock *sk)
 {
 	struct cgroup *cgroup = sk->sk_cgrp_data.cgroup;
@@ -90,6 +92,7 @@ static __u32 groups_of_cgroups(const struct sock *sk)
 	return groups;
 }
 
+/* Returns the bits of the groups whose conditions admit the peer's address. */
 static __u32 groups_of_peer(const struct sock_common *skc)
 {
 	__u32 ip[4] = { 0, 0, bpf_htonl(0xffff), skc->skc_daddr };

@@ -89,9 +89,9 @@ void bufwise_step_receive(struct bw_step *step, const struct bw_config *config, 
 }
 
 __u32 bufwise_is_record_due(const struct bw_config *config, const struct bw_control *all,
-			    const struct bw_newcomer *newcomer)
+			    const struct bw_unrecorded *one)
 {
-	return bw_is_record_due(config, all, newcomer);
+	return bw_is_record_due(config, all, one);
 }
 
 __u32 bufwise_is_round_due(const struct bw_config *config, const struct bw_fast *fast,

@@ -42,7 +42,7 @@ static bool is_late(void)
 
 static bool is_record_due(const struct tcp_sock *tp)
 {
-	const struct bw_newcomer newcomer = {
+	const struct bw_unrecorded one = {
 		.written = tp->bytes_acked + (tp->write_seq - tp->snd_una),
 		.received = tp->bytes_received,
 		.segment = tp->inet_conn.icsk_ack.rcv_mss,
@@ -50,7 +50,7 @@ static bool is_record_due(const struct tcp_sock *tp)
 		.rcvbuf = tp->inet_conn.icsk_inet.sk.sk_rcvbuf,
 	};
 
-	return bw_is_record_due(&config, &control, &newcomer);
+	return bw_is_record_due(&config, &control, &one);
 }
 
 /* Returns the callbacks that find out whether a record is due. */
@@ -70,8 +70,8 @@ static int callbacks_at_start(void)
 }
 
 /*
- * Notes, before callbacks are switched on, whether that of each arriving segment will be bufwise's own. If another program that reads
- * TCP options has asked for it, it stays on.
+ * Notes, before the callbacks `wanted` are switched on beside `flags`, whether bufwise thereby switches on the one for each arriving
+ * segment. Only then will it switch that one off: a program that reads TCP options may have switched it on before.
  */
 static void note_asked(struct bw_flow *f, __u32 flags, __u32 wanted)
 {

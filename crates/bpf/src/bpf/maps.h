@@ -139,6 +139,7 @@ static void count_unrecorded(__s64 change)
 		__sync_fetch_and_add(&count->unrecorded, change);
 }
 
+/* Returns the fast path's figures of a socket, new ones if there are none; NULL for lack of memory. */
 static struct bw_fast *fast_of(struct bpf_sock *sk)
 {
 	return bpf_sk_storage_get(&fast_path, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);

@@ -9,8 +9,9 @@
  * changed is set again.
  *
  * Properties kept: a buffer that the application set is not touched, and neither is its window, nor a clamp that the
- * application set. The buffer has room for all that the peer is allowed to send. It shrinks only to the fixed rule's size, or when the share leaves less room;
- * sweep.h shrinks the buffers of idle connections. A share never takes the window below DRS's floor.
+ * application set. The buffer has room for all that the peer is allowed to send, and for what the reader waits for
+ * (SO_RCVLOWAT). It shrinks only to the fixed rule's size, or when the share leaves less room; sweep.h shrinks the buffers of
+ * idle connections. A share never takes the window below DRS's floor.
  */
 #ifndef BUFWISE_RECEIVER_H
 #define BUFWISE_RECEIVER_H
@@ -171,7 +172,7 @@ static void size_rcvbuf(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_
 			__u64 window, bool stale)
 {
 	__u64 share = stale ? BW_NO_LIMIT : control.window_level;
-	__u64 wanted = bw_decide_rcvbuf(&config, f, share, window, memory_in_use(f, tp));
+	__u64 wanted = bw_decide_rcvbuf(&config, f, share, window, memory_in_use(f, tp), memory_awaited(tp));
 
 	if (wanted)
 		set_rcvbuf(ctx, f, tp, cookie, wanted, stale);

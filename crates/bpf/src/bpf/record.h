@@ -100,8 +100,9 @@ static __u32 remembered_room(const struct bw_flow *f, __u64 now)
 }
 
 /*
- * Whether a record is missing, or is that of a connection that has closed. Segments of it may leave afterwards (RST), or its socket
- * may be connected again, when user space already forgets the record. (Inlined, so that the verifier learns that there is one.)
+ * Whether a record is missing, or is that of a connection that has closed. Callbacks may come after the end: for an RST, or because
+ * the socket is connected again. They must leave the record alone, because user space reads it once more and forgets it. (Inlined, so
+ * that the verifier learns that the pointer is not NULL.)
  */
 static __always_inline bool is_over(const struct bw_flow *f)
 {

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /*
- * Lets a receiver *rest* that has received little for a long time: its segments make no callback, and the kernel sizes its
- * window.
+ * A receiver that has received little for a long time *rests*: its segments make no callback, and the kernel sizes its window.
  *
  * Problem: the kernel has no callback that comes once per round trip of a receiver (receiver.h), only one for each segment.
  * On a connection that carries requests and small answers, this callback costs more than all the rest of bufwise, although

@@ -110,9 +110,9 @@ __u64 bufwise_memory_of_window(__u64 offered, __u32 ratio)
 }
 
 __u64 bufwise_decide_rcvbuf(const struct bw_config *config, const struct bw_flow *flow, __u64 share, __u64 window,
-			    __u64 in_use)
+			    __u64 in_use, __u64 awaited)
 {
-	return bw_decide_rcvbuf(config, flow, share, window, in_use);
+	return bw_decide_rcvbuf(config, flow, share, window, in_use, awaited);
 }
 
 __u32 bufwise_is_idle(const struct bw_config *config, struct bw_flow *flow, __u64 moved, __u64 active_at, __u64 now)

@@ -346,23 +346,28 @@ BW_FN __u64 bw_shrink_rcvbuf(__u64 rcvbuf, __u64 room, __u64 in_use)
  * because unread data fills it. share: the largest window of any connection (payload). in_use: memory for unread data
  * and the offered window.
  *
+ * awaited: memory of the unread data at which the reader still sleeps (SO_RCVLOWAT); it comes on top, whatever the share. In a buffer
+ * without this room the window would close before the reader wakes, and each buffer's worth of data would cost a round trip. The
+ * kernel enlarges the buffer for SO_RCVLOWAT as well (tcp_set_rcvlowat()), unless it is locked.
+ *
  * An adopted connection keeps its buffer at first: its peer may already fill a wide window, and the memory that a full
  * window takes is not known in advance.
  */
 BW_FN __u64 bw_decide_rcvbuf(const volatile struct bw_config *c, const struct bw_flow *f, __u64 share, __u64 window,
-			     __u64 in_use)
+			     __u64 in_use, __u64 awaited)
 {
 	__u64 largest = bw_min(bw_times(c->max_window, 2), 1ULL << 30), wanted = BW_FIRST_RCVBUF;
-	__u64 room = bw_receive_room(c, share, window);
+	__u64 room = bw_min(bw_receive_room(c, share, window), BW_NO_LIMIT - awaited) + awaited;
+	__u64 for_window = bw_less(f->rcvbuf, awaited);
 	int fixed = c->receive_rule == BW_RECEIVE_FIXED;
 
 	if (fixed)
 		wanted = bw_times(window, 2);
 	else if (c->receive_rule == BW_RECEIVE_DRS)
 		wanted = bw_max(wanted, bw_times(window, 2));
-	else if (f->set_rcvbuf && (__u64)f->rcv_wnd * BW_RCVBUF_FILLED > f->rcvbuf)
-		wanted = 2ULL * f->rcvbuf;
-	wanted = bw_min(bw_min(wanted, largest), room);
+	else if (f->set_rcvbuf && (__u64)f->rcv_wnd * BW_RCVBUF_FILLED > for_window)
+		wanted = bw_max(wanted, 2 * for_window);
+	wanted = bw_min(bw_min(wanted, largest) + awaited, bw_min(largest, room));
 	if (!f->set_rcvbuf || fixed)
 		wanted = bw_max(wanted, in_use);
 	if (f->adopted && !f->set_rcvbuf)

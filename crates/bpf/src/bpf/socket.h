@@ -134,7 +134,16 @@ static __u64 memory_in_use(const struct bw_flow *f, const struct tcp_sock *tp)
 	return bw_max(memory_of_window(tp), f->receive_queued + memory_of(tp, tp->rcv_wup + tp->rcv_wnd - tp->rcv_nxt));
 }
 
-/* Returns the socket's inode; 0 until it has a descriptor: an incoming connection gets one at accept(). */
+/* Returns the memory of the unread data at which the reader still sleeps (SO_RCVLOWAT, by default 1); 0: any byte wakes it. */
+static __u64 memory_awaited(const struct tcp_sock *tp)
+{
+	return memory_of(tp, tp->inet_conn.icsk_inet.sk.sk_rcvlowat - 1);
+}
+
+/*
+ * Returns the socket's inode; 0 until it has a descriptor: an incoming connection gets one at accept(). The kernel reads 0 through
+ * a pointer that is NULL.
+ */
 static __u64 inode_of(const struct sock *sk)
 {
 	return sk->sk_socket->file->f_inode->i_ino;

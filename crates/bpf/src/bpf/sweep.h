@@ -4,7 +4,7 @@
  *
  * Problem: sock_ops programs see a connection when it is established and when it moves data. They do not see
  * connections that are older than the programs, or silent. An iterator over the TCP sockets of one namespace visits
- * each socket with its lock held; user space runs it every second or two.
+ * each socket with its lock held; user space runs it every two seconds while buffers lie idle, and at least once a minute.
  * - Adoption: a connection of a watched cgroup without a record gets one, and its callbacks, unless it belongs to a
  *   nearer program (nearer.h) or to the kernel (is_of_kernel()). A new connection gets its record late (late.h). If it
  *   has moved little, the sweep makes the record once the connection is silent, so that a short connection of a busy
@@ -36,7 +36,10 @@ static struct bw_flow *adopt(__u64 cookie, struct tcp_sock *tp, __u64 now)
 		return NULL;
 	wake(tp);
 	f->adopted = 1;
-	/* An earlier bufwise, which cannot be told from another program, may have left the callback for each arriving segment on. */
+	/*
+	 * If the callback for each arriving segment is on, it counts as bufwise's own: an earlier bufwise may have left it on, and
+	 * nothing distinguishes that from another program's request.
+	 */
 	note_asked(f, 0, tp->bpf_sock_ops_cb_flags);
 	go_on_from_autotuning(f, tp);
 	return f;
@@ -54,10 +57,13 @@ static bool ask_for_callbacks(struct tcp_sock *tp, int wanted)
 	       !bpf_setsockopt(tp, SOL_TCP, BW_TCP_CALLBACKS, &flags, sizeof(flags));
 }
 
-/* Whether these programs saw the connection begin and made no record then; its callbacks, which they asked for, tell. */
-static bool is_newcomer(const struct bw_swept *count, const struct tcp_sock *tp)
+/*
+ * Whether these programs saw the connection begin and made no record then: they have switched its callbacks on, and it is not older
+ * than they are.
+ */
+static bool began_unrecorded(const struct tcp_sock *tp)
 {
-	return config.record_after && count->again && tp->bpf_sock_ops_cb_flags & BPF_SOCK_OPS_RTT_CB_FLAG;
+	return config.record_after && control.swept && tp->bpf_sock_ops_cb_flags & BPF_SOCK_OPS_RTT_CB_FLAG;
 }
 
 /* Makes the record that a socket lacks; NULL: it gets none now. */
@@ -69,7 +75,7 @@ static struct bw_flow *take_in(struct bw_swept *count, struct sock_common *skc, 
 
 	if (!is_connected(skc->skc_state) || is_of_kernel(sk) || was_taken(tp) || !is_watched(sk) || !is_own(tp))
 		return NULL;
-	if (is_newcomer(count, tp)) {
+	if (began_unrecorded(tp)) {
 		/* A share may have become smaller than its buffers since its last callback. */
 		if (!is_record_due(tp) && bw_less(now, tp->tcp_mstamp) < BW_QUIET)
 			return NULL;

@@ -82,6 +82,7 @@ struct sock {
 	struct sock_common __sk_common;
 	int sk_sndbuf;
 	int sk_rcvbuf;
+	int sk_rcvlowat;
 	int sk_wmem_queued;
 	struct {
 		struct {

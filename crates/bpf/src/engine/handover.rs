@@ -5,7 +5,7 @@
 //! such a connection must then leave it alone, and its settings must not count as the application's own.
 //! - New connections need no hand-over: each program knows its own (`group_of.h`).
 //! - For existing connections, the engine that hands over gives the buffers back to the kernel and forgets the
-//!   connections; the other engine's next sweep adopts them. Meanwhile the programs of the first engine rest: a
+//!   connections; the other engine's next sweep adopts them. Meanwhile the programs of the first engine are suspended: a
 //!   callback in between would set the buffers again.
 //!
 //! Properties kept: at any time at most one engine sets a connection. If the process is killed during a hand-over,
@@ -19,7 +19,7 @@ use libbpf_rs::{MapCore, MapFlags};
 
 use super::Engine;
 use crate::entries::Entries;
-use crate::error::{EngineError, failed, is_full};
+use crate::error::{EngineError, cannot, failed, is_full};
 use crate::flow::{FlowState, KNOWN};
 use crate::leftover::tuned_groups;
 use crate::program;
@@ -33,10 +33,12 @@ impl Engine {
     }
 
     /// Returns these numbers and those of all cgroups below, as sockets report them.
-    #[must_use]
-    pub fn subtree(&self) -> HashSet<u64> {
+    ///
+    /// # Errors
+    /// [`EngineError::Sweep`] for lack of descriptors or of memory, so that cgroups would be missed.
+    pub fn subtree(&self) -> Result<HashSet<u64>, EngineError> {
         let roots: Vec<_> = self.cgroups.iter().map(|(cgroup, _)| cgroup.as_fd()).collect();
-        watched::below(&roots, &[])
+        watched::below(&roots, &[]).map_err(cannot("listing the cgroups of"))
     }
 
     /// Tells the programs the cgroups of the groups: by number, a bit for each group. Existing connections in a
@@ -139,16 +141,16 @@ impl Engine {
     /// # Errors
     /// [`EngineError::Map`] with the kernel's answer.
     pub fn hand_over(&mut self, is_theirs: impl Fn(&FlowState) -> bool) -> Result<Released, EngineError> {
-        let before = self.said;
+        let before = self.control;
         if self.entries()?.only(&is_theirs).is_empty() {
             return Ok(Released::default());
         }
         self.suspend()?;
-        // Read again, now that the programs rest.
+        // Read again, now that the programs are suspended.
         let theirs = self.entries()?.only(&is_theirs);
         let released = release::release_all(&theirs);
         self.forget_all(&theirs);
-        self.say(before)?;
+        self.write_control(before)?;
         Ok(released)
     }
 

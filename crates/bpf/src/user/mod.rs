@@ -153,7 +153,7 @@ impl UserEngine {
         self.connections.iter().map(|(cookie, one)| FlowState::from_kernel(*cookie, &one.flow)).collect()
     }
 
-    /// Returns the sockets of the open connections that were sampled since the last call: where there are many, few of them.
+    /// Returns the open connections that were sampled since the last call. Beside many connections, each call returns few of them.
     pub fn connections(&mut self) -> impl Iterator<Item = &Connection> {
         let open = self.connections.values_mut().filter(|one| one.is_open());
         open.filter_map(|one| std::mem::take(&mut one.is_fresh).then_some(&one.one))
@@ -408,7 +408,7 @@ impl Watched {
     }
 }
 
-/// Returns a line on so many processes that outlive the command; `None` if there are none.
+/// Returns a line that tells the user how many processes outlive the command; `None` for 0.
 #[must_use]
 pub fn left_running(processes: usize) -> Option<String> {
     let (subject, their) = match processes {

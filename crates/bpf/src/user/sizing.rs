@@ -181,12 +181,10 @@ impl<R: Reach> Sizing<'_, R> {
         if self.flow.owned & RECEIVE != 0 {
             return self.open_window();
         }
-        let share = self.all.window_level;
-        let memory = rules::decide_receive_buffer(self.config, self.flow, share, window, self.in_use());
         let Some(socket) = self.socket.reach(self.one) else { return Ok(()) };
         let present = self.settle_clamp(&socket)?;
-        if memory != 0 && rules::may_size_receive_buffer(self.flow) {
-            self.size_receive(&socket, memory)?;
+        if rules::may_size_receive_buffer(self.flow) {
+            self.size_receive(&socket, window)?;
         }
         if window == 0 { Ok(()) } else { self.set_clamp(&socket, present, window.max(LEAST_CLAMP)) }
     }
@@ -226,9 +224,17 @@ impl<R: Reach> Sizing<'_, R> {
         self.set_clamp(&socket, present, largest.0)
     }
 
-    /// Sizes the receive buffer. Without privilege the window clamp alone bounds the window: the buffer is only
-    /// enlarged, within the host's maximum, and a larger one is left to autotuning.
-    fn size_receive(&mut self, socket: &R::Socket, memory: u64) -> Result<(), OptionError> {
+    /// Sizes the receive buffer for a window (payload bytes). Without privilege the window clamp alone bounds the window: the
+    /// buffer is only enlarged, within the host's maximum, and a larger one is left to autotuning.
+    fn size_receive(&mut self, socket: &R::Socket, window: u64) -> Result<(), OptionError> {
+        // The reader sleeps until this many bytes are unread.
+        let low_water = options::receive_low_water(socket)?.0;
+        let awaited = rules::memory_of_window(low_water.saturating_sub(1), 0);
+        let (share, in_use) = (self.all.window_level, self.in_use());
+        let memory = rules::decide_receive_buffer(self.config, self.flow, share, window, in_use, awaited);
+        if memory == 0 {
+            return Ok(());
+        }
         let cap = rules::cap(self.config.receive_cap, self.flow.cut_rcvbuf);
         let within = self.means.reaches(memory / 2, cap);
         if self.means == Means::Force || (within && self.sets_buffers && memory > self.flow.rcvbuf.into()) {
@@ -360,6 +366,33 @@ mod tests {
             assert_eq!(options::buffer_lock(&client).unwrap().send, is_locked);
         }
         assert_eq!(flow.set_sndbuf, 0);
+    }
+
+    #[test]
+    fn a_receive_buffer_that_was_set_grows_by_what_the_reader_waits_for() {
+        if !crate::user::tells_locks() {
+            return bufwise_trial::skip("needs Linux 5.15");
+        }
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        // As if autotuning had reached this size; the share allows a slightly larger one, within any host's `rmem_max`.
+        options::set_receive_buffer(&client, Bytes(60_000)).unwrap();
+        options::set_buffer_lock(&client, BufferLock::default()).unwrap();
+        let one = Connection::of(&client, 0).unwrap();
+        let config = bw_config::from(&Config { receive: ReceiveRule::Drs, ..Config::default() });
+        let all = bw_control { window_level: 65_000, ..bw_control::default() };
+        let mut flow = take(&config, &one, 0, BufferLock::default(), 1);
+        let mut receive = || {
+            let (config, all, one, flow) = (&config, &all, &one, &mut flow);
+            let (socket, means) = (client.as_fd(), Means::Plain);
+            let mut sizing =
+                Sizing { config, all, order: None, flow, one, socket, means, sets_buffers: true };
+            sizing.receive(30_000).unwrap();
+            options::receive_buffer(&client).unwrap().0
+        };
+        assert!(receive() >= 130_000);
+        options::set_receive_low_water(&client, Bytes(60_001)).unwrap();
+        assert_eq!(receive(), 130_000 + 135_000, "60,000 bytes take 135,000 of memory");
     }
 
     #[test]

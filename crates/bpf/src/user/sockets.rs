@@ -27,6 +27,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::io;
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 
 use bufwise_socket::child;
 use bufwise_units::Micros;
@@ -79,7 +80,7 @@ pub(super) struct Finder {
     list_at: u64,
     list_anyway_at: u64,
     /// The TCP sockets that this process has inherited, by inode.
-    inherited: HashMap<u64, Place>,
+    inherited: Arc<HashMap<u64, Place>>,
     refusals: Vec<String>,
 }
 
@@ -89,7 +90,7 @@ pub(super) struct Found {
     /// Place of each socket of the command's processes, by inode.
     pub(super) places: HashMap<u64, Place>,
     /// Those of the sockets that this process has inherited.
-    inherited: HashMap<u64, Place>,
+    inherited: Arc<HashMap<u64, Place>>,
     /// Whether there is a new process.
     pub(super) started: bool,
     /// Whether a process that was started shortly before would have been found: a socket that is not here is gone.
@@ -107,7 +108,7 @@ impl Finder {
     /// Makes a finder of the descendants that this process has from now on. Others may be there already: a shell that becomes
     /// this process (exec) leaves its background processes as children.
     pub(super) fn new() -> Self {
-        let inherited = own_connections();
+        let inherited = Arc::new(own_connections());
         let (last_started, used_before) = (last_started(), processor_time());
         let others = processes().unwrap_or_default().into_iter().collect();
         let ours = BTreeSet::new();
@@ -133,7 +134,7 @@ impl Finder {
             look_up_at: 0,
             list_at: 0,
             list_anyway_at: 0,
-            inherited: HashMap::new(),
+            inherited: Arc::default(),
             refusals: Vec::new(),
         }
     }
@@ -173,10 +174,10 @@ impl Finder {
                         places.entry(inode).or_insert(place);
                     });
                 }
-                Err(error) => is_complete &= !self.is_unread(pid, &error),
+                Err(error) => is_complete &= !self.note_unread(pid, &error),
             }
         }
-        let (inherited, started) = (self.inherited.clone(), started.ok().flatten().unwrap_or_default());
+        let (inherited, started) = (Arc::clone(&self.inherited), started.ok().flatten().unwrap_or_default());
         Found { places, inherited, started, is_complete }
     }
 
@@ -189,7 +190,7 @@ impl Finder {
     pub(super) fn fetch(&mut self, place: Place) -> Option<SocketCopy> {
         let fetched = reach::whatever_is_at(place);
         if let Err(error) = &fetched {
-            self.is_refused(place.pid(), error);
+            self.note_refused(place.pid(), error);
         }
         fetched.ok()
     }
@@ -248,7 +249,7 @@ impl Finder {
             }
         }
         let before = self.ours.len();
-        self.sort(unknown);
+        self.classify(unknown);
         self.last_started = last;
         self.look_up_at = now + processor_time().since(used_before).0 * REST;
         self.ours.len() != before
@@ -263,7 +264,7 @@ impl Finder {
         let is_new = |pid: &&i32| !self.ours.contains(*pid) && !self.others.contains(*pid);
         let unknown = all.iter().filter(is_new).filter_map(|pid| Some((*pid, Process::of(*pid)?))).collect();
         let before = self.ours.len();
-        self.sort(unknown);
+        self.classify(unknown);
         self.unborn.clear();
         self.last_started = last;
         self.rest(now, used_before);
@@ -280,7 +281,7 @@ impl Finder {
 
     /// Decides by their parents which new processes are ours. A parent may end before it is read itself; the next list finds
     /// its children with another parent. Children of a parent that still is not shown then are not ours.
-    fn sort(&mut self, unknown: Vec<(i32, Process)>) {
+    fn classify(&mut self, unknown: Vec<(i32, Process)>) {
         let is_nearer = |parent: i32| parent != self.own && !self.others.contains(&parent) && is_run(parent);
         let (nearer, mut unknown): (Vec<_>, Vec<_>) =
             unknown.into_iter().partition(|(_, process)| is_nearer(process.parent));
@@ -302,23 +303,23 @@ impl Finder {
         }
     }
 
-    /// Handles a process whose descriptors were not read; returns whether a later search may read them.
-    fn is_unread(&mut self, pid: i32, error: &io::Error) -> bool {
+    /// Notes a process whose descriptors were not read; returns whether a later search may read them.
+    fn note_unread(&mut self, pid: i32, error: &io::Error) -> bool {
         if is_scarce(error) {
             return true;
         }
         if pid == self.own {
             self.refuse(format!("/proc does not show sockets ({error}): the kernel sizes the connections"));
         } else if error.kind() == io::ErrorKind::PermissionDenied {
-            self.is_kept_out(pid);
+            self.note_kept_out(pid);
         } else {
             self.ours.remove(&pid);
         }
         false
     }
 
-    /// Handles a process whose descriptors may not be read: it has ended, or it is out of reach for good.
-    fn is_kept_out(&mut self, pid: i32) {
+    /// Notes a process whose descriptors may not be read: it has ended, or it is out of reach for good.
+    fn note_kept_out(&mut self, pid: i32) {
         let Some(process) = Process::of(pid) else {
             self.ours.remove(&pid);
             return;
@@ -334,8 +335,8 @@ impl Finder {
         ));
     }
 
-    /// Handles a socket that was not passed: it is out of reach for good, or the process or its descriptor is gone.
-    fn is_refused(&mut self, pid: i32, error: &io::Error) {
+    /// Notes that the kernel has not passed a descriptor: it is out of reach for good, or the process or its descriptor is gone.
+    fn note_refused(&mut self, pid: i32, error: &io::Error) {
         if !matches!(error.raw_os_error().map(Errno::from_raw), Some(Errno::EPERM | Errno::ENOSYS)) {
             return;
         }
@@ -348,7 +349,7 @@ impl Finder {
             scope @ ("2" | "3") => self.refuse(format!(
                 "sockets are out of reach while kernel.yama.ptrace_scope is {scope}: the kernel sizes the connections"
             )),
-            _ => self.is_kept_out(pid),
+            _ => self.note_kept_out(pid),
         }
     }
 
@@ -485,12 +486,12 @@ mod tests {
             |pid, parent| (pid, Process { name: String::new(), is_over: false, is_thread: false, parent });
         let mut finder = Finder { own: 100, others: BTreeSet::new(), ..Finder::new() };
         // Process 11 ended after its child 12 was read, and before it was read itself.
-        finder.sort(vec![process(13, 12), process(12, 11), process(9, 1), process(1, 0)]);
+        finder.classify(vec![process(13, 12), process(12, 11), process(9, 1), process(1, 0)]);
         assert_eq!((finder.ours.len(), finder.others.clone()), (0, BTreeSet::from([1, 9])));
-        finder.sort(vec![process(13, 12), process(12, 100)]);
+        finder.classify(vec![process(13, 12), process(12, 100)]);
         assert_eq!((finder.ours.clone(), finder.doubtful.len()), (BTreeSet::from([12, 13]), 0));
         // A parent that is never shown, because it is another user's.
-        (0..2).for_each(|_| finder.sort(vec![process(15, 14)]));
+        (0..2).for_each(|_| finder.classify(vec![process(15, 14)]));
         assert_eq!((finder.others.len(), finder.doubtful.len()), (3, 0));
     }
 
@@ -533,11 +534,11 @@ mod tests {
         finder.ours.insert(pid);
         // Users may not open the directory of a zombie.
         let unread = [libc::EMFILE, libc::EACCES].map(|errno| {
-            let may_be_read_later = finder.is_unread(pid, &io::Error::from_raw_os_error(errno));
+            let may_be_read_later = finder.note_unread(pid, &io::Error::from_raw_os_error(errno));
             (may_be_read_later, finder.ours.contains(&pid))
         });
         child.wait().unwrap();
-        let gone = finder.is_unread(pid, &io::Error::from_raw_os_error(libc::EACCES));
+        let gone = finder.note_unread(pid, &io::Error::from_raw_os_error(libc::EACCES));
         assert_eq!(unread, [(true, true), (false, true)]);
         assert_eq!((gone, finder.ours.contains(&pid), finder.refusals().len()), (false, false, 0));
     }
@@ -556,10 +557,10 @@ mod tests {
     fn a_refusal_is_told_once_and_a_descriptor_that_is_gone_is_none() {
         let mut finder = Finder::new();
         let own = finder.own;
-        finder.is_refused(own, &io::Error::from_raw_os_error(libc::EBADF));
+        finder.note_refused(own, &io::Error::from_raw_os_error(libc::EBADF));
         assert_eq!(finder.refusals().len(), 0);
         for _ in 0..2 {
-            finder.is_refused(own, &io::Error::from_raw_os_error(libc::EPERM));
+            finder.note_refused(own, &io::Error::from_raw_os_error(libc::EPERM));
         }
         assert_eq!(finder.refusals().len(), 1);
         assert!(finder.refusals()[0].contains("out of reach"), "{:?}", finder.refusals());

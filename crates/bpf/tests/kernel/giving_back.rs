@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use bufwise_bpf::{Cgroup, Config, Engine, FlowState, ReceiveRule, SendRule};
+use bufwise_bpf::{Cgroup, Config, Engine, FlowState, ReceiveRule, SendRule, now};
 use bufwise_socket::options;
 use bufwise_units::{Bytes, Micros, Rate};
 
@@ -131,10 +131,11 @@ fn root_what_is_queued_or_the_applications_is_not_given_back() {
     (&scene.connection.server).write_all(&[7; 10_000]).unwrap();
     scene.connection.client.peek(&mut [0]).unwrap();
     let receive_buffer = options::receive_buffer(&scene.connection.client).unwrap();
-    let silent_since = Instant::now();
-    wait_for("silence", || {
-        assert_eq!(scene.sweep().0, 0);
-        (silent_since.elapsed() > 3 * Duration::from_micros(IDLE.0)).then_some(())
+    wait_for("a sweep that meets it silent", || {
+        let before = now();
+        let (given_back, flow) = scene.sweep();
+        assert_eq!(given_back, 0);
+        (before.since(flow.active_at) >= IDLE).then_some(())
     });
     let client = &scene.connection.client;
     assert_eq!(options::send_buffer(client).unwrap(), Bytes(300_000));

@@ -103,6 +103,27 @@ fn root_a_released_connection_is_sized_by_the_settings_of_its_own_namespace() {
 }
 
 #[test]
+fn root_a_buffer_that_was_granted_after_the_last_sample_is_given_back() {
+    if !root() {
+        return;
+    }
+    let (cgroup, netns) = (Cgroup::create().unwrap(), Netns::new());
+    // As if autotuning had grown the send buffer beyond what the programs may set.
+    netns.inside(|| std::fs::write("/proc/sys/net/ipv4/tcp_wmem", "4096 200000 4194304").unwrap());
+    let config = Config { send: SendRule::Fixed, fixed: SIZE, send_cap: Bytes(60_000), ..Config::default() };
+    let mut engine = engine_on(&config, &cgroup);
+    let connection = Connection::open(&cgroup, &netns, "127.0.0.1");
+    let client = &connection.client;
+    let asked = engine.requests().unwrap().iter().find_map(|request| request.send_buffer);
+    assert_eq!(asked, Some(SIZE.times(2)));
+    options::force_send_buffer(client, SIZE).unwrap();
+    // No data move, so no callback sees the grant.
+    assert_eq!(connection.flow(&engine).unwrap().set_send_buffer, None);
+    assert_eq!(engine.release_all().unwrap(), Released { released: 1, ..Released::default() });
+    assert_eq!(options::buffer_lock(client).unwrap(), BufferLock::default());
+}
+
+#[test]
 fn root_what_bufwise_did_not_set_is_not_touched_by_a_release() {
     if !root() {
         return;

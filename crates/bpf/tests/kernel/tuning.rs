@@ -86,16 +86,19 @@ fn root_abt_follows_cwnd_within_its_share() {
     let config = Config { send: SendRule::Abt, send_cap: Bytes(4 << 20), ..Config::default() };
     // Each sample ends with a target of 2 to 4 of the windows that it saw, but for a sample while the application had nothing to
     // send: that raises no target.
-    let mut watched = 0;
-    let (sender, receiver) = transfer_watched(&config, FREE, "127.0.0.1", |flows| {
-        for flow in flows.iter().filter(|flow| !flow.closed && flow.sample.bytes_acked > Bytes(1_000_000)) {
-            let (cwnd, target) = (flow.sample.cwnd, flow.net_target);
-            watched += 1;
-            assert!(target <= cwnd.times(4), "{target} for {cwnd}");
-            assert!(cwnd.times(2) <= target || flow.sample.application_limits(), "{target} for {cwnd}");
-        }
+    let is_under_way = |flow: &&FlowState| !flow.closed && flow.sample.bytes_acked > Bytes(1_000_000);
+    let (sender, receiver) = wait_for("a sample in the middle of a transfer", || {
+        let mut watched = 0;
+        let ended = transfer_watched(&config, FREE, "127.0.0.1", |flows| {
+            for flow in flows.iter().filter(is_under_way) {
+                let (cwnd, target) = (flow.sample.cwnd, flow.net_target);
+                watched += 1;
+                assert!(target <= cwnd.times(4), "{target} for {cwnd}");
+                assert!(cwnd.times(2) <= target || flow.sample.application_limits(), "{target} for {cwnd}");
+            }
+        });
+        (watched > 0).then_some(ended)
     });
-    assert!(watched > 0);
     assert!(sender.send_changes > 0 && receiver.set_window.is_none());
     let level = Bytes(200_000);
     let (sender, _) = transfer(&config, Shares { level: Some(level), ..FREE }, "::1");
@@ -215,10 +218,30 @@ fn root_the_socket_of_a_request_is_known_also_if_the_record_is_older_than_accept
         receive_cap: Bytes(100_000),
         ..Config::default()
     };
-    // It takes four seconds: a request from before accept() is repeated after one.
-    let (_, receiver) = transfer(&config, FREE, "127.0.0.1 -b 100M");
+    // User space finds a socket by its inode, which it gets at accept(). Each later sample makes the request anew.
+    let (_, receiver) = transfer(&config, FREE, "127.0.0.1");
     assert!(!receiver.initiator && !receiver.origin.adopted);
     assert!(receiver.origin.inode.is_some(), "{receiver:?}");
+}
+
+#[test]
+fn root_a_receive_buffer_has_room_for_what_its_reader_waits_for() {
+    if !root() {
+        return;
+    }
+    let (cgroup, netns) = (Cgroup::create().unwrap(), Netns::new());
+    let config = Config { receive: ReceiveRule::Drs, receive_cap: Bytes(100_000), ..Config::default() };
+    let mut engine = engine_on(&config, &cgroup);
+    engine.heartbeat(FREE).unwrap();
+    let connection = Connection::open(&cgroup, &netns, "127.0.0.1");
+    options::set_receive_low_water(&connection.client, Bytes(1 << 20)).unwrap();
+    let asked = wait_for("a request", || {
+        engine.heartbeat(FREE).unwrap();
+        connection.receive(20_000);
+        connection.grant_receive_buffer(&mut engine)
+    });
+    // The window alone would have 1 MiB.
+    assert!(asked > Bytes(2 << 20), "{asked}");
 }
 
 #[test]

@@ -24,7 +24,7 @@ const CAPABILITIES: [(u32, &str, &str, bool); 6] = [
         false,
     ),
     (2, "CAP_DAC_READ_SEARCH", "find other users' sockets", false),
-    (21, "CAP_SYS_ADMIN", "enter network namespaces, mount cgroup v2, lab", false),
+    (21, "CAP_SYS_ADMIN", "enter network namespaces, mount cgroup v2, run the daemon and the lab", false),
 ];
 /// Bit of CAP_SYS_ADMIN.
 const SYS_ADMIN: u32 = 21;

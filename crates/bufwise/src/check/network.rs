@@ -57,7 +57,7 @@ fn largest() -> Point {
     let is_scaled = number("ipv4/tcp_window_scaling", 0) != Some(0);
     let Reach { scale, window, bdp } = if is_scaled { reach } else { reach.without_scaling() };
     let found = format!(
-        "{} without bufwise, {} at {:.0} ms; windows up to {} (scale {scale})",
+        "{} without bufwise ({} at a round trip of {:.0} ms); windows up to {} (scale {scale})",
         size(bdp),
         rate((bdp as f64 * 8.0 / EXAMPLE_RTT) as u64),
         EXAMPLE_RTT * 1e3,

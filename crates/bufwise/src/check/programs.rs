@@ -60,7 +60,7 @@ fn programs() -> (Point, Option<Engine>) {
     };
     match Engine::load(&config) {
         Ok(engine) => {
-            let found = "the kernel accepts them: round-trip, option-length and state callbacks";
+            let found = "the kernel accepts bufwise's eBPF programs";
             (Point::ok(name, found).needed(), Some(engine))
         }
         Err(error) => {
@@ -77,10 +77,10 @@ fn programs() -> (Point, Option<Engine>) {
 fn attached(group: Option<Cgroup>, engine: Option<Engine>) -> Point {
     let name = "programs attach";
     let (Some(group), Some(mut engine)) = (group, engine) else {
-        return Point::missing(name, "not tried", "do first what the two lines above say").needed();
+        return Point::missing(name, "not tried", "first do what the two lines above say").needed();
     };
     let point = match engine.attach(group.as_fd()) {
-        Ok(()) => Point::ok(name, "to a group of processes, and off it again").needed(),
+        Ok(()) => Point::ok(name, "attached to a cgroup made for this test, and detached").needed(),
         Err(error) => Point::missing(
             name,
             error,
@@ -190,7 +190,7 @@ fn namespaces() -> Point {
         Ok(Err(error)) => Point::limited(
             name,
             format!("{error}: told apart by their inodes"),
-            "use Linux 5.14 or newer; or restore before a namespace is deleted after a crash",
+            "use Linux 5.14 or newer; or after a crash run bufwise restore before a namespace is deleted",
         ),
         _ => Point::ok(name, "told apart by their cookies (SO_NETNS_COOKIE)"),
     }

@@ -85,6 +85,13 @@ pub(crate) fn parse(bytes: &[u8]) -> Parsed {
     header.and_then(request).map_or(Parsed::Refused(Status::BadRequest), Parsed::Request)
 }
 
+/// Returns whether the bytes can be parsed, now that those from `known` on have come: a header ends there, or is too large. It
+/// searches no other bytes, so that a client that sends single bytes costs no more than others.
+pub(crate) fn is_due(bytes: &[u8], known: usize) -> bool {
+    // The end of a header has four bytes at most, of which one is new.
+    bytes.len() >= MAX_HEADER || end_of_header(&bytes[known.saturating_sub(3)..]).is_some()
+}
+
 /// Returns the index after the empty line.
 fn end_of_header(bytes: &[u8]) -> Option<usize> {
     let after = |end: &[u8]| bytes.windows(end.len()).position(|some| some == end).map(|at| at + end.len());
@@ -200,6 +207,22 @@ pub(crate) mod tests {
         ) {
             if parse(&bytes) == Parsed::Partial {
                 prop_assert!(bytes.len() < MAX_HEADER);
+            }
+        }
+
+        #[test]
+        fn a_header_is_due_when_it_ends_however_its_bytes_come(
+            text in "[\r\nG:]{1,30}",
+            pieces in prop::collection::vec(1..4_usize, 30),
+        ) {
+            let (bytes, mut known) = (text.as_bytes(), 0);
+            for piece in pieces {
+                let now = &bytes[..bytes.len().min(known + piece)];
+                prop_assert_eq!(is_due(now, known), parse(now) != Parsed::Partial, "{:?}", now);
+                if is_due(now, known) {
+                    break;
+                }
+                known = now.len();
             }
         }
 

@@ -155,8 +155,9 @@ impl<S> Client<S> {
         match self.stream.read(&mut buffer[..room])? {
             0 => Err(ErrorKind::UnexpectedEof.into()),
             count => {
+                let known = request.len();
                 request.extend_from_slice(&buffer[..count]);
-                Ok(message::parse(request))
+                Ok(if message::is_due(request, known) { message::parse(request) } else { Parsed::Partial })
             }
         }
     }

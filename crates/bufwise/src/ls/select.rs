@@ -1,15 +1,16 @@
 //! Selects and sorts the connections of a list.
 
 use std::cmp::Ordering;
-use std::net::IpAddr;
 
-use bufwise_host::address::{Pattern, Prefix};
+use bufwise_host::address::Pattern;
 use bufwise_host::judge::Cause;
 use bufwise_host::view::{ConnectionView, Listing, Summary};
 use clap::ValueEnum;
 use serde::Deserialize;
 use serde::de::IntoDeserializer;
 use serde::de::value::{Error, StrDeserializer};
+
+use super::subject::Subject;
 
 /// The figure that a list is sorted by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -66,32 +67,20 @@ impl Order {
     }
 }
 
-/// Whether a connection matches: by address or port, program, limit, prefix, cgroup (or a cgroup above its own),
-/// container, pod or Kubernetes' namespace, or daemon's group.
+/// Whether a connection matches: by address or port, network of the peer, program, limit, cgroup (or a cgroup above its own),
+/// container, pod or Kubernetes' namespace, or daemon's group. An empty filter matches every connection.
 pub(crate) fn matches(one: &ConnectionView, filter: &str) -> bool {
-    let by_address = filter.parse::<Pattern>().is_ok_and(|pattern| pattern.matches(one.local, one.peer));
-    let by_program = one.process.as_ref().is_some_and(|name| name.contains(filter));
-    let by_limit = one.limited_by.is_some() && one.limited_by == limit(&filter.replace(' ', "-"));
-    let is_below = |cgroup: &str| {
-        let rest = cgroup.strip_prefix(filter.trim_end_matches('/'));
-        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-    };
-    let by_cgroup = filter.starts_with('/') && one.cgroup.as_deref().is_some_and(is_below);
-    let by_container = one.container.as_ref().is_some_and(|container| container.matches(filter));
-    let by_prefix = network(filter).is_some_and(|network| Prefix::of(one.peer.ip()).to_string() == network);
-    let by_group = one.group.as_deref() == Some(filter);
-    by_address || by_program || by_limit || by_cgroup || by_container || by_prefix || by_group
+    let by_subject = || Subject::read(filter).is_some_and(|subject| subject.has(one));
+    let by_program = || one.process.as_ref().is_some_and(|name| name.contains(filter));
+    let by_limit = || one.limited_by.is_some() && one.limited_by == limit(&filter.replace(' ', "-"));
+    let by_container = || one.container.as_ref().is_some_and(|container| container.matches(filter));
+    let by_group = || one.group.as_deref() == Some(filter);
+    filter.is_empty() || by_program() || by_limit() || by_container() || by_group() || by_subject()
 }
 
 /// Whether a word is certainly a filter: the name of a limit, an address or a port.
 pub(super) fn is_filter(word: &str) -> bool {
     limit(word).is_some() || word.parse::<Pattern>().is_ok()
-}
-
-/// Returns a network as a [`Prefix`] is written, however its address is spelled (`2001:DB8:1::/48`); `None`: it is no network.
-fn network(text: &str) -> Option<String> {
-    let (ip, length) = text.split_once('/')?;
-    Some(format!("{}/{length}", ip.parse::<IpAddr>().ok()?))
 }
 
 /// Returns the limit with this name in JSON.
@@ -139,11 +128,13 @@ mod tests {
         for filter in ["198.18.0.2", "443", "198.18.0.1:40000", "rsync", "sync", "application"] {
             assert!(matches(&one, filter), "{filter}");
         }
-        for filter in ["198.18.0.0/24", "/", "/system.slice", "/system.slice/", "/system.slice/rsync.service"]
-        {
+        for filter in ["/", "/system.slice", "/system.slice/", "/system.slice/rsync.service"] {
             assert!(matches(&one, filter), "{filter}");
+            assert!(matches(&one, &format!("/sys/fs/cgroup{filter}")), "{filter}");
         }
         assert!(!matches(&connection_view(), "/"), "its cgroup is not known");
+        let unknown = ConnectionView { process: None, ..connection_view() };
+        assert!(matches(&unknown, "") && !matches(&unknown, "rsync"), "no filter leaves nothing out");
         let name = |name: &str| Some(name.to_owned());
         let (namespace, pod, container) = (name("shop"), name("web-7d9f"), name("nginx"));
         let container = Container { namespace, pod, container, id: "a".repeat(64), ..Container::default() };
@@ -152,7 +143,7 @@ mod tests {
             assert!(matches(&inside, filter), "{filter}");
         }
         assert!(!matches(&inside, "web-7d9f") && !matches(&one, "shop"));
-        for filter in ["198.18.1.0/24", "/system", "/system.slice/rsync", "/user.slice"] {
+        for filter in ["/system", "/system.slice/rsync", "/user.slice"] {
             assert!(!matches(&one, filter), "{filter}");
         }
         for filter in ["198.18.0.3", "80", "curl", "send buffer", "send-buffer"] {
@@ -161,10 +152,16 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_of_ipv6_may_be_spelled_in_any_way() {
+    fn a_network_has_any_length_and_any_spelling() {
+        for filter in ["198.18.0.0/24", "198.18.0.0/15", "198.18.0.2/32", "0.0.0.0/0"] {
+            assert!(matches(&connection_view(), filter), "{filter}");
+        }
+        for filter in ["198.18.1.0/24", "198.18.0.128/25", "198.18.0.0/33", "::/0"] {
+            assert!(!matches(&connection_view(), filter), "{filter}");
+        }
         let peer = "[2001:db8:1:2::3]:443".parse().unwrap();
         let one = ConnectionView { peer, ..connection_view() };
-        for filter in ["2001:db8:1::/48", "2001:DB8:1::/48", "2001:0db8:0001:0:0:0:0:0/48"] {
+        for filter in ["2001:db8:1::/48", "2001:DB8:1::/48", "2001:0db8:0001:0:0:0:0:0/48", "2000::/3"] {
             assert!(matches(&one, filter), "{filter}");
         }
         for filter in ["2001:db8:2::/48", "2001:db8:1::/64", "2001:db8:1::", "2001:db8:1::/"] {

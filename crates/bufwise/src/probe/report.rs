@@ -167,7 +167,7 @@ impl Report {
             (Method::Bufwise, Some(sent), Some(received)) => {
                 ("a bufwise server", format!("; {} sent, {} received", size(sent), size(received)))
             }
-            _ => ("a port of TCP", String::new()),
+            _ => ("a TCP port", String::new()),
         };
         let mut sentences = vec![self.round_trip_sentence(), self.loss_sentence()];
         for (name, way) in [("From there to here", &self.here), ("From here to there", &self.there)] {
@@ -261,7 +261,7 @@ fn way_sentences(name: &str, way: &Direction) -> Vec<String> {
             (Some(found), Some(_)) => format!("; {} allows only {}", buffers.setting, size(found)),
         };
         let (bdp, need) = (size(bdp), size(buffers.need_bytes));
-        sentences.push(format!("To fill it takes {bdp} under way (BDP), and a buffer of {need}{verdict}."));
+        sentences.push(format!("Filling it takes {bdp} under way (BDP), and a buffer of {need}{verdict}."));
     }
     sentences
 }

@@ -108,7 +108,7 @@ impl People {
     fn complete(&self, mut users: Users) -> Result<Users, Failure> {
         users.add_missing(&self.given);
         if users.names().next().is_none() && users.anonymous_rights().is_none() {
-            return Err(Failure::usage("nobody could log in: the users' file is empty"));
+            return Err(Failure::usage("no user could log in: the users' file is empty"));
         }
         if let Some(writers) = &self.writable {
             let everybody = writers.iter().any(|name| name == EVERYBODY);

@@ -73,7 +73,7 @@ fn title(state: &State) -> String {
 fn footer(state: &State) -> String {
     if state.typing.is_some() {
         return format!(
-            "/{}_  address, port, program, limit, prefix, /cgroup, container or group; Enter keeps it, Esc does not",
+            "/{}_  address, port, program, limit, network, /cgroup, container or group; Enter keeps it, Esc does not",
             state.filter
         );
     }

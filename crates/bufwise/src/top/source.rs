@@ -98,7 +98,9 @@ impl Source {
         }
         let before = processor_time();
         let holders = Holders::scan();
-        self.unnamed = inodes().filter(|inode| holders.of(*inode).is_none()).collect();
+        // A search that has not read all processes may have missed some: the next one may find them.
+        let is_unnamed = |inode: &u32| holders.is_complete() && holders.of(*inode).is_none();
+        self.unnamed = inodes().filter(is_unnamed).collect();
         self.holders = holders;
         self.next_search = start + rest(processor_time().since(before), HOLDERS);
     }

@@ -275,7 +275,7 @@ impl State {
     }
 
     fn passes(&self, one: &ConnectionView) -> bool {
-        self.filter.is_empty() || matches(one, &self.filter)
+        matches(one, &self.filter)
     }
 
     /// Returns at most `count` of the shown connections, from line `first` on.

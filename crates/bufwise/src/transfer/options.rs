@@ -107,7 +107,7 @@ pub(crate) fn without_engine(text: &str) -> Result<PolicyKind, String> {
 pub(crate) fn some_rate(text: &str) -> Result<Rate, String> {
     let rate: Rate = text.parse().map_err(|error: ParseError| error.to_string())?;
     if rate == Rate(0) {
-        Err("nothing moves at a rate of 0: leave it out for no limit".to_owned())
+        Err("nothing moves at a rate of 0: leave --limit-rate out for no limit".to_owned())
     } else {
         Ok(rate)
     }

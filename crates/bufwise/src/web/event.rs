@@ -136,6 +136,7 @@ impl Row {
         let whole = |((column, _), text): (&(Column, usize), String)| match *column {
             Column::PEER => Some(one.peer.to_string()),
             Column::PROCESS => Some(process(one)),
+            Column::Namespace => Some(one.netns.clone()),
             Column::Cgroup => Some(one.cgroup_label().map_or(text, Cow::into_owned)),
             Column::Group => Some(one.group.clone().unwrap_or(text)),
             Column::Spark => None,
@@ -162,6 +163,7 @@ mod tests {
         let heads = headings(&columns);
         let cgroup = "/system.slice/a-service-with-a-long-name.service";
         let one = ConnectionView {
+            netns: "cni-of-a-pod-with-a-long-name".to_owned(),
             cgroup: Some(cgroup.to_owned()),
             group: Some("a-database-with-a-long-name".to_owned()),
             ..connection_view()
@@ -173,7 +175,11 @@ mod tests {
         assert_eq!(cells[0], ("PEER", "198.18.0.2:443"));
         assert_eq!(
             cells[2..5],
-            [("GROUP", "a-database-with-a-long-name"), ("NAMESPACE", "blue"), ("CGROUP", cgroup)]
+            [
+                ("GROUP", "a-database-with-a-long-name"),
+                ("NAMESPACE", "cni-of-a-pod-with-a-long-name"),
+                ("CGROUP", cgroup),
+            ]
         );
         assert_eq!(cells[6..9], [("RATE", "8.0M"), ("RTT ms", "50.0"), ("+BASE", "10.0")]);
         assert_eq!(cells[13], ("LIMITED BY", "application"));

@@ -53,7 +53,7 @@ impl View {
 
     /// Whether its sums include that connection.
     pub(super) fn passes(&self, one: &ConnectionView) -> bool {
-        self.filter.is_empty() || matches(one, &self.filter)
+        matches(one, &self.filter)
     }
 
     /// Whether it shows that connection, which passes the filter.

@@ -34,7 +34,7 @@ fn every_point_says_how_it_stands_and_what_to_do() {
     assert_eq!(point(&report, "kernel")["found"], format!("Linux {}", kernel.trim()));
     let default = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").unwrap();
     assert!(point(&report, "congestion control")["found"].as_str().unwrap().starts_with(default.trim()));
-    assert!(point(&report, "largest BDP")["found"].as_str().unwrap().contains(" at 100 ms"));
+    assert!(point(&report, "largest BDP")["found"].as_str().unwrap().contains(" of 100 ms"));
     assert!(point(&report, "daemon")["found"].as_str().unwrap().starts_with("none at /nonexistent"));
 }
 

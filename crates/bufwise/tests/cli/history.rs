@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::connections::FakeDaemon;
 use crate::place::{Daemon, Net, TestGroup};
-use crate::run::{command, only_error, patience, root_in_company, within};
+use crate::run::{command, only_error, patience, root_in_company, text, within};
 
 /// Time for two samples of the history, which are rarer where they take long.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -72,6 +72,30 @@ fn a_time_that_was_not_kept_is_named_with_those_that_were() {
     }
     let asked = daemon.heard();
     assert!(asked.contains("\"since_s\":1795435140") && asked.contains("\"until_s\":1795435260"), "{asked}");
+}
+
+#[test]
+fn a_file_that_takes_no_json_does_not_hide_the_tables() {
+    if !fs::exists("/dev/full").unwrap() {
+        return bufwise_trial::skip("needs /dev/full");
+    }
+    let total = json!({
+        "name": "", "connections": 3, "send_bps": 8_000_000, "receive_bps": 0, "held_bytes": 0, "allowed_bytes": 0,
+        "repeated": 0, "srtt_s": null, "min_rtt_s": null, "limited_by": null,
+    });
+    let moment = json!({
+        "time_s": 1_795_442_700_u64, "interval_s": 10.0, "budget_bytes": 0, "memory_short": false, "total": total,
+        "connections": [], "prefixes": [], "cgroups": [],
+    });
+    let content = json!({"oldest_s": 1_795_442_700_u64, "newest_s": 1_795_442_700_u64, "moments": [moment]});
+    let calls: [(&[&str], &str); 2] =
+        [(&[], "TIME "), (&["--at", "2026-11-23T14:05"], "3 connections, sending 8.0 Mbit/s")];
+    for (arguments, words) in calls {
+        let daemon = FakeDaemon::start(&json!({"reply": "history", "content": content}));
+        let output = history(&[arguments, &["--socket", daemon.path(), "--json", "/dev/full"]].concat());
+        assert!(only_error(&output, 1).starts_with("bufwise: cannot write /dev/full: "));
+        assert!(text(&output.stdout).contains(words), "{}", text(&output.stdout));
+    }
 }
 
 #[test]

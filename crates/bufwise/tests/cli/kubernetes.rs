@@ -73,6 +73,9 @@ fn the_daemon_set_has_the_privileges_of_the_unit_and_of_the_tried_container() {
     assert_eq!((&security["privileged"], &security["readOnlyRootFilesystem"]), (&false.into(), &true.into()));
     assert_eq!(of_unit(&unit, "NoNewPrivileges"), ["yes"].into());
     assert_eq!(security["allowPrivilegeEscalation"], false);
+    // Neither module of the kernel keeps it from the host's sockets and files.
+    assert_eq!(security["appArmorProfile"]["type"], "Unconfined");
+    assert_eq!(security["seLinuxOptions"], serde_json::json!({ "type": "spc_t", "level": "s0" }));
     assert_eq!((&pod["hostPID"], &pod["hostNetwork"]), (&true.into(), &true.into()));
     assert!(documentation.contains("--pid=host --network=host"));
 
@@ -94,6 +97,19 @@ fn the_daemon_set_has_the_privileges_of_the_unit_and_of_the_tried_container() {
     let looked_at = format!("Root::containerd(\"{names}\")");
     assert!(text("crates/host/src/containers.rs").contains(&looked_at), "{names}");
     assert_eq!(mounts.len(), volumes.len());
+}
+
+#[test]
+fn a_pod_is_ready_within_seconds_and_has_as_long_to_start_as_under_the_unit() {
+    let Some(all) = documents("bufwise.yaml") else { return };
+    let container = &of_kind(&all, "DaemonSet")["spec"]["template"]["spec"]["containers"][0];
+    let (startup, readiness) = (&container["startupProbe"], &container["readinessProbe"]);
+    assert_eq!(startup["exec"], readiness["exec"]);
+    let seconds = startup["periodSeconds"].as_u64().unwrap();
+    assert!(seconds <= 5, "{seconds}");
+    // The unit's watchdog ends a start that takes longer.
+    assert_eq!(of_unit(&text("etc/bufwise.service"), "WatchdogSec"), ["2min"].into());
+    assert!(seconds * startup["failureThreshold"].as_u64().unwrap() >= 120);
 }
 
 #[test]

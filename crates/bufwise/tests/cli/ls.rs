@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::connections::{FakeDaemon, Pair, Transfer, find, json, unprivileged};
 use crate::place::{Daemon, Net, TestGroup};
-use crate::run::{command, only_error, root, run};
+use crate::run::{PROGRAM, command, only_error, root, run, text};
 
 #[test]
 fn json_has_every_connection_with_stable_keys() {
@@ -90,6 +90,39 @@ fn json_goes_into_a_file_beside_the_table() {
     let list: Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
     assert!(list["connections"].is_array());
     assert!(only_error(&run(&["ls", "--json", "/no/such/directory/list"]), 1).contains("/no/such/directory"));
+}
+
+#[test]
+fn standard_output_by_its_path_gets_nothing_but_the_json() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let mut list = command(&["ls", "--no-daemon", "--json", "/dev/stdout"]);
+    assert!(list.stdout(file.reopen().unwrap()).status().unwrap().success());
+    let list: Value = serde_json::from_slice(&fs::read(file.path()).unwrap()).expect("it is JSON");
+    assert!(list["connections"].is_array());
+}
+
+#[test]
+fn a_file_that_takes_no_json_does_not_hide_the_table() {
+    if !fs::exists("/dev/full").unwrap() {
+        return bufwise_trial::skip("needs /dev/full");
+    }
+    for more in [&[][..], &["--group", "peer"]] {
+        let arguments = [&["ls", "--no-daemon", "--json", "/dev/full"], more].concat();
+        let output = command(&arguments).output().unwrap();
+        assert!(only_error(&output, 1).starts_with("bufwise: cannot write /dev/full: "));
+        assert!(text(&output.stdout).contains("; send queues hold "), "{}", text(&output.stdout));
+    }
+}
+
+#[test]
+fn a_new_file_that_does_not_take_all_of_the_json_is_removed() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("list.json");
+    // As on a full disk: the file can be made, and no byte can be written.
+    let script = "trap '' XFSZ; ulimit -f 0; exec \"$0\" ls --no-daemon --json \"$1\"";
+    let output = Command::new("sh").args(["-c", script, PROGRAM]).arg(&file).output().unwrap();
+    assert!(only_error(&output, 1).starts_with("bufwise: cannot write "));
+    assert!(!file.exists());
 }
 
 #[test]

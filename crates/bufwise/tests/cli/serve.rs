@@ -300,7 +300,7 @@ fn sighup_lets_in_those_of_the_new_file_and_a_broken_one_changes_nothing() {
 
     for (text, mode, why) in [
         (&b"ann:secret:ro\n"[..], 0o600, "line 1"),
-        (b"", 0o600, "nobody could log in"),
+        (b"", 0o600, "no user could log in"),
         (line_of("jo").as_bytes(), 0o644, "chmod 600"),
     ] {
         fs::write(users.path(), text).unwrap();
@@ -424,10 +424,11 @@ fn wrong_usage_is_one_line_that_helps() {
     let taken = taken.local_addr().unwrap().to_string();
     let users = users_file(line_of("jo"));
     let users = users.path().to_str().unwrap();
+    let records = format!("{path}/records");
     for (arguments, status, help) in [
         (vec!["serve"], 2, "DIR"),
         (vec!["serve", "/nonexistent"], 1, "cannot serve /nonexistent"),
-        (vec!["serve", &path, "--listen", &taken], 1, "another program listens there"),
+        (vec!["serve", &path, "--listen", &taken, "--json", &records], 1, "another program listens there"),
         (vec!["serve", &path, "--listen", "nowhere"], 2, "[2001:db8::1]:2121"),
         (vec!["serve", &path, "--policy", "abt"], 2, "drs-ftp"),
         (vec!["serve", &path, "--policy", "fit"], 2, "bufwise run --policy fit -- CMD, or bufwise daemon"),
@@ -443,6 +444,7 @@ fn wrong_usage_is_one_line_that_helps() {
         assert!(error.contains(help), "{arguments:?}: {error}");
         assert!(error.matches("os error").count() <= 1, "{arguments:?}: {error}");
     }
+    assert!(fs::metadata(records).is_err(), "a server that does not start leaves no file");
 }
 
 #[test]

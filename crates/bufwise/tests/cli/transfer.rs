@@ -512,7 +512,7 @@ fn wrong_usage_is_said_before_any_connection() {
         (&["get", "ftp://h/x", "-o", "no-such-directory/"], "make it first"),
         (&["get", "-r", "ftp://h/x", "-o", "-"], "cannot get a directory"),
         (&["get", "ftp://h/x", "--resume", "-o", "-"], "--resume"),
-        (&["get", "ftp://h/x", "--resume", "-o", "/dev/null"], "leave it out"),
+        (&["get", "ftp://h/x", "--resume", "-o", "/dev/null"], "leave --resume out"),
         (&["get", "ftp://h/x", "-o", "-", "--json", "-"], "both the file and the report"),
     ] {
         let line = only_error(&run(arguments), 2);

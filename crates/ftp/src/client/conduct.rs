@@ -1,7 +1,7 @@
 //! One transfer: data on a thread of its own, while this one reads the control connection.
 //!
 //! Problem: during a transfer the server may send any reply at any time: 126 with a buffer's size, 4yz because its disk
-//! is full, 226 before this end has read the last byte, or none because it is gone.
+//! is full, 226 before this end has read the last byte, or none because the connection is lost.
 //! Rules: 1yz are events. A refusal ends the data at once. A transfer succeeds only when both the data and the final
 //! reply have come; each is awaited. After the data has failed, the final reply is awaited for a short time only.
 //! If both fail, the server's reply is reported as the cause, unless this end caused the failure. A lost control

@@ -1,4 +1,4 @@
-//! The control connection: commands out, replies in, never one behind.
+//! The control connection: sends commands, and assigns each reply to its command.
 //!
 //! Problem: a server may send unexpected replies (1yz at any time), answer late, in pieces, or not at all; a client
 //! that assigns one reply to the wrong command is out of step for the rest of the session.
@@ -90,7 +90,7 @@ impl Control {
         Ok(address)
     }
 
-    /// Whether everything is to end.
+    /// Whether the command was cancelled.
     pub(super) fn is_cancelled(&self) -> bool {
         self.cancel.is_cancelled()
     }

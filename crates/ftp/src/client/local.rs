@@ -4,7 +4,7 @@
 //! that arrived should not be lost.
 //! Rule: data goes to `.NAME.bufwise-part` beside the target; after its last byte it is synchronised to the
 //! disk, renamed, and the directory is synchronised, as are those in which directories are made. Where it replaces a file, it gets
-//! that file's permissions.
+//! that file's permissions, unless another user may have planted that file ([`Target::is_planted`]).
 //! Properties kept: the final name changes in one step from the old content to the whole file; the temporary file is a
 //! regular file with one writer at a time (locked, where the file system has locks), never followed through a link; in a
 //! tree no path leaves the tree's directory, whatever links it contains (cap-std); links of this user and of root are
@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cap_std::ambient_authority;
-use cap_std::fs::{Dir, MetadataExt, OpenOptions, OpenOptionsExt};
+use cap_std::fs::{Dir, Metadata, MetadataExt, OpenOptions, OpenOptionsExt};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, readlinkat};
 use nix::unistd::geteuid;
@@ -39,6 +39,8 @@ const MAX_LINKS: usize = 40;
 const LOCK_ATTEMPTS: u32 = 8;
 /// Root, whose links are followed for every user.
 const ROOT: u32 = 0;
+/// The mode bit of a directory in which users rename and remove only their own files (`S_ISVTX`), as in `/tmp`.
+const STICKY: u32 = 0o1000;
 
 /// A local file could not be opened, written or renamed.
 #[derive(Debug, thiserror::Error)]
@@ -170,7 +172,7 @@ impl Folder {
     pub fn make_directories(&self, paths: &[PathBuf]) -> Vec<(PathBuf, LocalError)> {
         let refused = |path: &PathBuf| Some((path.clone(), self.try_directory(path).err()?));
         let refused = paths.iter().filter_map(refused).collect();
-        // Each one once, also if an interrupted command has made what is in it.
+        // Synchronise each parent directory once, also if an interrupted command has made its content.
         let changed: BTreeSet<&Path> = paths.iter().map(|path| above(path)).collect();
         for directory in changed {
             self.synchronise(directory);
@@ -223,13 +225,14 @@ impl Target {
         if self.folder.shown == Path::new(".") { PathBuf::from(name) } else { self.folder.shown.join(name) }
     }
 
-    /// Returns the file that already has the final name, if it is a regular one.
+    /// Returns the file that already has the final name, if it is a regular one that no other user may have planted.
     #[must_use]
     pub fn finished(&self) -> Option<File> {
         let mut options = OpenOptions::new();
         options.read(true).custom_flags(OFlag::O_NONBLOCK.bits());
         let file = self.folder.dir.open_with(&self.name, &options).ok()?;
-        file.metadata().ok()?.is_file().then(|| file.into_std())
+        let metadata = file.metadata().ok()?;
+        (metadata.is_file() && !self.is_planted(&metadata)).then(|| file.into_std())
     }
 
     /// Whether an unfinished file waits to be resumed.
@@ -289,10 +292,21 @@ impl Target {
         Ok(self.folder.dir.open_with(name, &options)?.into_std())
     }
 
-    /// Returns the permission bits of the file that already has the final name.
+    /// Returns the permission bits of the file that already has the final name, unless another user may have planted it.
     fn mode(&self) -> Option<u32> {
         let metadata = self.folder.dir.symlink_metadata(&self.name).ok()?;
-        metadata.is_file().then(|| metadata.mode() & 0o777)
+        (metadata.is_file() && !self.is_planted(&metadata)).then(|| metadata.mode() & 0o777)
+    }
+
+    /// Whether another user may have planted a file in a directory where all users can make files: the directory is sticky, and
+    /// its owner, root and this user do not own the file.
+    ///
+    /// The kernel does not open such files for writing (`fs.protected_regular`); a rename into place would bypass this protection.
+    fn is_planted(&self, file: &Metadata) -> bool {
+        self.folder.dir.dir_metadata().is_ok_and(|directory| {
+            let trusted = [ROOT, geteuid().as_raw(), directory.uid()];
+            directory.mode() & STICKY != 0 && !trusted.contains(&file.uid())
+        })
     }
 
     fn still_named(&self, name: &OsStr, file: &File) -> bool {

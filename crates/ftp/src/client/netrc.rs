@@ -1,6 +1,6 @@
 //! `~/.netrc`: logins by machine.
 //!
-//! Source: netrc(5) and ftp(1). Words are parted by white space; `machine NAME` or `default` begins an entry;
+//! Source: netrc(5) and ftp(1). White space separates words; `machine NAME` or `default` begins an entry;
 //! `login`, `password` and `account` take a word; `macdef NAME` runs to an empty line.
 //! Choices: a word may stand in double quotes with `\"`, `\\`, `\n`, `\r`, `\t`, as in curl; `#` at the beginning
 //! of a word comments the line out where a keyword is expected; `default` counts after all `machine` entries, wherever

@@ -43,7 +43,7 @@ pub(super) fn upload(
     let in_place = is_in_place(session, settings);
     let goal = if in_place { remote.to_owned() } else { beside(remote) };
     let have = if *resume { there(session, file, &goal, size.unwrap_or_default(), settings)? } else { 0 };
-    // An earlier attempt has not heard of its success: the server would copy the whole file to append nothing.
+    // An earlier attempt was complete, but its reply was lost. Without this check the server would copy the whole file to append nothing.
     if have > 0
         && size == Some(have)
         && is_atomic(session)
@@ -54,7 +54,7 @@ pub(super) fn upload(
     }
     watch(Event::Begun { size, resumed_from: have });
     let watch = |progress: &Progress| watch(Event::Progress(progress));
-    // Of a file that grows meanwhile, what it was is sent.
+    // If the file grows meanwhile, only its present length is sent.
     let rest = size.map(|size| size - have);
     if let Some(rest) = rest {
         announce_length(session, rest)?;
@@ -63,7 +63,7 @@ pub(super) fn upload(
     let sent = push(session, source, &goal, have, resume, settings, watch)?;
     let moved = have + sent.moved.report.bytes;
     let size = size.unwrap_or(moved);
-    // Without the server's word, the bytes that were sent count: the file may have been cut meanwhile.
+    // If the server reports no size, compare the bytes sent: the file may have become shorter meanwhile.
     let found = session.size(&goal)?.unwrap_or(moved);
     if found != size {
         return Err(ClientError::Size { expected: size, found });
@@ -109,8 +109,8 @@ pub(super) fn is_there(
     }
 }
 
-/// Whether the server sends the end of the file under this name. One of bufwise tells the size and the sum of an upload that has
-/// not got its name, too, but sends nothing of it.
+/// Whether the server sends the end of the file under this name. A server of bufwise reports the size and the sum of an unfinished
+/// upload as well, but sends none of its bytes.
 fn has_end(
     session: &mut ClientSession,
     file: &File,

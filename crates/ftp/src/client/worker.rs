@@ -69,7 +69,7 @@ impl Worker {
         &self.settings
     }
 
-    /// Whether everything is to end.
+    /// Whether the command was cancelled.
     pub(super) fn is_cancelled(&self) -> bool {
         self.access.cancel.is_cancelled()
     }

@@ -5,11 +5,11 @@
 //! Terms: all sizes are memory, as the kernel counts it. A transfer *requests* a buffer, and gets a *grant*. It *holds*
 //! its grant or its present memory, whichever is more: the latter is a receive buffer, which shrinks only when the
 //! offered window has been used up, or the content of a send buffer. Its *part* is the bound divided by the number of
-//! transfers, for the host or for its user, whichever is less. A transfer is *hungry* if its grant is less than its
+//! transfers, for the host or for its user, whichever is less. A transfer is *short* if its grant is less than its
 //! request, and less than its part.
-//! Rules: a request is granted as far as the others leave memory; while one transfer is hungry, no other is granted
+//! Rules: a request is granted as far as the others leave memory; while one transfer is short, no other is granted
 //! more than its part. Each transfer asks again every few milliseconds (a sender ten times a second), a stalled one
-//! every few seconds, so hungry transfers are served soon.
+//! every few seconds, so short transfers are served soon.
 //! Properties kept: the sum of what is held stays within the bounds, except for [`Share::LEAST`] of each transfer,
 //! which is never denied; a transfer that asks again after all others did gets its part, if they could shrink their
 //! buffers; memory that no other transfer requests is available; every grant is given back at the end.
@@ -65,7 +65,7 @@ struct Held {
 struct Pool {
     transfers: u64,
     bytes: u64,
-    hungry: u64,
+    short: u64,
 }
 
 /// One transfer's buffer.
@@ -75,7 +75,7 @@ pub(super) struct BudgetGrant {
     user: String,
     /// Memory held by this transfer.
     bytes: u64,
-    hungry: bool,
+    short: bool,
 }
 
 impl Budget {
@@ -88,7 +88,7 @@ impl Budget {
     pub(super) fn open(&self, user: &str) -> BudgetGrant {
         let mut held = locked(&self.held);
         held.pools(user).into_iter().for_each(|pool| pool.transfers += 1);
-        BudgetGrant { budget: self.clone(), user: user.to_owned(), bytes: 0, hungry: false }
+        BudgetGrant { budget: self.clone(), user: user.to_owned(), bytes: 0, short: false }
     }
 }
 
@@ -107,19 +107,19 @@ impl BudgetGrant {
         let mut pools = held.pools(&self.user);
         for pool in &mut pools {
             pool.bytes -= self.bytes;
-            pool.hungry -= u64::from(self.hungry);
+            pool.short -= u64::from(self.short);
         }
         let least = |of: fn(&Pool, u64) -> u64| of(pools[0], host.0).min(of(pools[1], user.0));
         let left = least(|pool, cap| cap.saturating_sub(pool.bytes));
         let part = least(|pool, cap| cap / pool.transfers.max(1));
-        let others_hunger = pools.iter().any(|pool| pool.hungry > 0);
-        let most = if others_hunger { left.min(part) } else { left };
+        let others_are_short = pools.iter().any(|pool| pool.short > 0);
+        let most = if others_are_short { left.min(part) } else { left };
         let granted = wanted.0.min(most.max(LEAST));
         self.bytes = granted.max(buffer.0);
-        self.hungry = granted < wanted.0.min(part);
+        self.short = granted < wanted.0.min(part);
         for pool in &mut pools {
             pool.bytes += self.bytes;
-            pool.hungry += u64::from(self.hungry);
+            pool.short += u64::from(self.short);
         }
         Bytes(granted)
     }
@@ -131,7 +131,7 @@ impl Drop for BudgetGrant {
         for pool in held.pools(&self.user) {
             pool.transfers -= 1;
             pool.bytes -= self.bytes;
-            pool.hungry -= u64::from(self.hungry);
+            pool.short -= u64::from(self.short);
         }
         held.users.retain(|_, pool| pool.transfers > 0);
     }
@@ -180,7 +180,7 @@ mod tests {
         assert_eq!(ask(&mut greedy, 100), Bytes(16 * MIB / 3));
         assert_eq!(ask(&mut modest, 1), Bytes(MIB), "it wants less than its part");
         assert_eq!(ask(&mut late, 8), Bytes(8 * MIB), "more than its part is left");
-        assert_eq!(ask(&mut greedy, 100), Bytes(7 * MIB), "nobody is hungry any more");
+        assert_eq!(ask(&mut greedy, 100), Bytes(7 * MIB), "no transfer is short any more");
     }
 
     #[test]

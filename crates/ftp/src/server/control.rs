@@ -1,4 +1,4 @@
-//! The server's end of the control connection: lines in, replies out, every wait bounded.
+//! The server's end of the control connection: reads lines and sends replies, and bounds every wait.
 //!
 //! Properties kept: a line longer than [`crate::wire::MAX_LINE`] ends the session, so memory is bounded before any
 //! login; a client that takes no replies is given up after a timeout; bytes read in clear text never count as having

@@ -30,9 +30,9 @@ pub(super) enum Way {
 /// Why there is no data connection.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum DataError {
-    #[error("no data connection came about within {seconds} s")]
+    #[error("no data connection was made within {seconds} s")]
     Nobody { seconds: u64 },
-    #[error("the transfer was given up")]
+    #[error("the transfer was cancelled")]
     Cancelled,
     #[error(transparent)]
     Socket(#[from] MoveError),

@@ -35,10 +35,10 @@ pub(super) enum StoreError {
     #[error("The file is being uploaded already.")]
     Busy,
     /// Another program has taken an upload's file away, or put another one in its place.
-    #[error("The unfinished file was taken away.")]
+    #[error("Another program has removed or replaced the unfinished file.")]
     Lost,
     /// The restart point lies beyond the end of the file.
-    #[error("This is beyond the end of the file.")]
+    #[error("The restart offset is beyond the end of the file.")]
     Beyond,
     /// No space on the disk, or beyond a quota.
     #[error("No space left.")]

@@ -165,7 +165,7 @@ impl fmt::Display for Transfer {
             describe(report, f)?;
         }
         if let Some(request) = self.buffer_request {
-            write!(f, ", wish {}", request.readable())?;
+            write!(f, ", requested buffer {}", request.readable())?;
         }
         if let Some(policy) = self.policy {
             write!(f, ", {policy}")?;

@@ -9,7 +9,7 @@
 //! stranger's or a guest's and no transfer of it runs; a sum (HASH) counts as a transfer.
 //! Rules: when all places are taken, a newcomer replaces the oldest dispensable session of the origin with most of them,
 //! if that origin has more than the newcomer's own. When all ports for data connections are taken, a newcomer likewise
-//! has that of a dispensable session which only waits on it; that session goes on. Password attempts are spaced for each
+//! takes that of a dispensable session that only waits on it; that session continues. Password attempts are spaced for each
 //! origin and name, so that guesses at one name do not delay another; names of one origin beyond [`NAMES`] share one
 //! spacing.
 //! Properties kept: a guard gives back what it counts when it is dropped, on every path; a session that has logged in

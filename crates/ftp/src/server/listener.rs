@@ -47,7 +47,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Opens the directory and listens; `observer` will hear what happens.
+    /// Opens the directory and listens; `observer` is called with each event.
     ///
     /// # Errors
     /// [`ServeError`].
@@ -95,7 +95,7 @@ impl Server {
         self.shared.admission.clone()
     }
 
-    /// Serves until told to stop, and then until all sessions have ended or their time is over.
+    /// Serves until [`Stop::stop`] is called, then waits until all sessions have ended or their time is over.
     ///
     /// # Errors
     /// The system's error, when waiting for connections is not possible any more.

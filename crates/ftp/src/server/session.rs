@@ -231,7 +231,7 @@ impl ServerSession {
         }
         if self.running.is_none() && self.client.queue.is_empty() {
             for _ in 0..std::mem::take(&mut self.client.excess) {
-                self.reply(450, "Too many commands have come during a transfer: this one again, please.")?;
+                self.reply(450, "Too many commands during a transfer: send this one again.")?;
             }
         }
         if self.running.is_none() && self.stopping.is_some() {
@@ -263,7 +263,7 @@ impl ServerSession {
             None => {
                 let waited = if self.client.user.is_some() { "no command came" } else { "no login came" };
                 self.ended(&format!("{waited} in time"));
-                self.reply(421, "Time is over, goodbye.")?;
+                self.reply(421, "Timeout, goodbye.")?;
                 Ok(Next::End)
             }
         }

@@ -37,7 +37,7 @@ pub(super) struct Sum {
 /// Why there is no sum.
 #[derive(Debug, thiserror::Error)]
 enum NoSum {
-    #[error("The file was cut while it was read.")]
+    #[error("The file became shorter while it was read.")]
     Cut,
     #[error("The file could not be read.")]
     Unreadable(#[from] io::Error),
@@ -48,7 +48,7 @@ impl Sum {
     pub(super) fn make(&self, link: &Link, turns: &Turns, file: &File) -> Outcome {
         let reply = match self.digest(link, turns, file) {
             Ok(Some(digest)) => self.reply(digest),
-            Ok(None) => Reply::single(426, "The sum was aborted."),
+            Ok(None) => Reply::single(426, "The checksum was aborted."),
             Err(no_sum) => Reply::single(451, no_sum.to_string()),
         };
         Outcome { reply, event: None }
@@ -67,7 +67,7 @@ impl Sum {
             let Some(_turn) = turns.take(&self.party, &link.cancel)? else { return Ok(None) };
             let end = summing.size.min(summing.at + TURN);
             while summing.at < end {
-                // A client that has gone gets no reply, also if it has said goodbye.
+                // A client that has disconnected gets no reply, even if it has sent QUIT before.
                 if link.cancel.is_cancelled() || link.has_parted() {
                     return Ok(None);
                 }

@@ -34,7 +34,7 @@ use super::sync::moment;
 
 /// Attempts to lock a reserved file, which another session may finish between open and lock.
 const LOCK_ATTEMPTS: u32 = 8;
-/// Bytes of an existing file that are copied at once, without a look at the cancellation: a second of a slow disk.
+/// Bytes of an existing file that are copied between two checks for a cancellation: a second of a slow disk.
 const PIECE: u64 = 64 << 20;
 
 /// Where an upload begins.

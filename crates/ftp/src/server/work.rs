@@ -49,7 +49,7 @@ enum Failure {
     Move(#[from] MoveError),
     #[error(transparent)]
     Store(#[from] StoreError),
-    #[error("the client went away before it was over")]
+    #[error("the client disconnected before the upload was complete")]
     Gone,
 }
 
@@ -59,16 +59,18 @@ impl Failure {
             Self::Data(DataError::Cancelled)
             | Self::Tls(TlsError::Cancelled { .. })
             | Self::Move(MoveError::Cancelled { .. }) => (426, "The transfer was aborted.".to_owned()),
-            Self::Data(_) => (425, "No data connection came about.".to_owned()),
-            Self::Tls(_) => (425, "TLS could not begin on the data connection.".to_owned()),
+            Self::Data(_) => (425, "The data connection could not be made.".to_owned()),
+            Self::Tls(_) => (425, "The TLS handshake on the data connection failed.".to_owned()),
             Self::NotReused => (425, "The data connection must continue the TLS session.".to_owned()),
             Self::Move(MoveError::File { .. }) => (451, "The file could not be read.".to_owned()),
-            Self::Move(MoveError::Shrunk { .. }) => (451, "The file was cut while it was sent.".to_owned()),
+            Self::Move(MoveError::Shrunk { .. }) => {
+                (451, "The file became shorter while it was sent.".to_owned())
+            }
             Self::Move(MoveError::Idle { .. } | MoveError::Deadline) => {
                 (426, "No data for too long.".to_owned())
             }
             Self::Move(MoveError::Length { .. }) => {
-                (426, "Another number of bytes came than announced.".to_owned())
+                (426, "The number of bytes is not the announced one.".to_owned())
             }
             Self::Move(_) | Self::Gone => (426, "The data connection broke.".to_owned()),
             Self::Store(error) => (error.code(), error.to_string()),
@@ -199,7 +201,7 @@ pub(super) fn receive(
         let until = if is_whole { ended } else { ended + client.timeout(hangup) };
         if upload.finish(|| client.lasts(until, link))? { Ok(received.report) } else { Err(Failure::Gone) }
     })();
-    // Without what came after the data: the disk, and the wait for a client that may have gone.
+    // The time ends with the data: it leaves out the disk, and the wait for the end of the control connection.
     let elapsed = over.get().unwrap_or_else(Instant::now).duration_since(start);
     finish(done, moved.get(), Transfer { policy: Some(policy), elapsed, ..record })
 }

@@ -36,7 +36,7 @@ impl Reply {
         Self { code, lines: vec![text.into()] }
     }
 
-    /// Makes a reply of several lines: `first`, what is between, `last`.
+    /// Makes a reply of several lines: `first`, those `between`, and `last`.
     #[must_use]
     pub fn multi(
         code: u16,

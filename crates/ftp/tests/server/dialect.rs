@@ -108,7 +108,7 @@ fn during_a_transfer_a_request_is_answered_by_126_alone() {
     client.expect(226);
     client.ask("NOOP", 200);
     assert_eq!(served.transfers()[0].buffer_request, Some(Bytes(500_000)));
-    assert!(served.log().contains("wish 500.0 KB"), "{}", served.log());
+    assert!(served.log().contains("requested buffer 500.0 KB"), "{}", served.log());
 }
 
 #[test]

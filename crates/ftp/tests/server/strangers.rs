@@ -94,7 +94,7 @@ fn the_server_connects_to_nobody_else_and_without_active_mode_to_nobody() {
     client.ask("EPRT |1|127.0.0.2|50000|", 501);
     client.ask("EPRT |1|127.0.0.1|25|", 501);
     client.ask("EPRT |2|::1|50000|", 501);
-    assert!(served.log().contains("asked for a data connection to somebody else"));
+    assert!(served.log().contains("requested a data connection to another host"));
 }
 
 /// Port and token of a reply to PROB.

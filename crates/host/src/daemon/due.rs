@@ -9,14 +9,13 @@ use crate::history;
 
 /// Pause between two samples. Newcomers should not wait for the next round of shares, so samples are more frequent than
 /// rounds if they are cheap. The pause is at least `SAMPLE`, and at least `SAMPLE_REST` times the processor time of the
-/// previous sample: a third of a percent of a processor. It is no longer than a round; while little changes, no longer than
-/// `CALM`.
-/// `CALM` keeps to that share of a processor for 100,000 connections, whose sample takes 0.1 s. It is three intervals of
-/// the history, whose moments come from samples.
+/// previous sample: a third of a percent of a processor. It is no longer than the time between two rounds, or, while little
+/// changes, than `CALM`. `CALM` keeps to that share of a processor for 100,000 connections, whose sample takes 0.1 s. It is
+/// three intervals of the history, whose moments come from samples.
 const SAMPLE: Micros = Micros::from_millis(100);
 const SAMPLE_REST: u64 = 300;
 const CALM: Micros = history::INTERVAL.times(3);
-/// Time between two signs of life for the engines, which go by the shares for 5 s after one. Each also tells how many
+/// Time between two heartbeats of the engines, which go by the shares for 5 s after one. Each heartbeat also reads how many
 /// connections have come or gone and how much memory is held, so that a long pause ends early.
 const BEAT: Micros = Micros::from_secs(1);
 /// Time between two searches for network namespaces; the namespace of a new connection is searched for at once.
@@ -41,7 +40,7 @@ const RETRY: Micros = Micros::from_secs(1);
 /// Rest after a search through all processes, or after work that may include one, as a multiple of its processor time: 5% of a
 /// processor. The regular search for network namespaces comes in any case.
 const SEARCH_REST: u64 = 20;
-/// Time for which requests of the engine's side are collected before they are granted: at least `GATHER`, and at least
+/// Time for which requests of the programs are collected before they are granted: at least `GATHER`, and at least
 /// `SEARCH_REST` times what the previous grants took. It is no longer than `GATHER_AT_MOST`: a program repeats its request
 /// after 1 s, and a grant after that would look like the application's own setting.
 const GATHER: Micros = Micros::from_millis(50);
@@ -115,7 +114,7 @@ impl Due {
         due.is_some()
     }
 
-    /// Returns whether the engines need a sign of life, and schedules the next; each sample is one as well.
+    /// Returns whether the engines need a heartbeat, and schedules the next; each sample is one as well.
     pub(super) fn is_beat_due(&mut self, now: Micros) -> bool {
         take(&mut self.beat, now, BEAT)
     }
@@ -194,7 +193,7 @@ impl Due {
         }
     }
 
-    /// Notes that a sample, or writing its shares, has failed. Unlike a sample, this is no sign of life for the engines.
+    /// Notes that a sample, or writing its shares, has failed. Unlike a sample, this is no heartbeat for the engines.
     pub(super) fn sample_failed(&mut self, now: Micros) {
         self.sample = now + RETRY;
     }

@@ -31,7 +31,7 @@ pub(super) enum Event {
     Hangup,
     /// A request of a client of the control socket.
     Asked(Request),
-    /// The engine's side requests sizes that only user space can grant.
+    /// The programs in the kernel request sizes that only user space can grant.
     SizesRequested,
     /// An action failed, and tuning cannot go on.
     Failed(Error),
@@ -98,7 +98,7 @@ pub(super) enum Action {
     Sweep,
     /// Check whether the administrator has changed raised settings.
     WatchMaxima,
-    /// Grant the sizes that the engine's side requests.
+    /// Grant the sizes that the programs in the kernel request.
     Grant,
     /// Put everything back, and end the engine.
     GiveBack,
@@ -182,7 +182,7 @@ pub(super) struct Found {
     /// Known namespaces in which settings were raised only now, and these settings.
     pub(super) raised: Vec<(String, Vec<Change>)>,
     pub(super) gone: Vec<String>,
-    /// Bounds that could not be raised or restored, and why; told once.
+    /// Bounds that could not be raised or restored, and why; each is in one result only, until its cause changes.
     pub(super) failed: Vec<String>,
     /// Inodes of all namespaces known now.
     pub(super) known: BTreeSet<u64>,
@@ -235,5 +235,6 @@ pub(super) struct Facts {
     pub(super) paused: bool,
     /// Time since the start.
     pub(super) uptime: Micros,
+    /// Events since the daemon's start.
     pub(super) counts: Counts,
 }

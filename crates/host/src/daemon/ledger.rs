@@ -1,5 +1,5 @@
-//! The books and the news of each part of the connections: one part per group, and a last one for the connections in
-//! no group.
+//! Shares and log lines for each part of the connections: one part per group, and a last one for the connections in no
+//! group.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -17,13 +17,15 @@ use crate::tuner::asked::AskedBoth;
 use crate::tuner::books::{Books, Bounds};
 use crate::tuner::plan::Plan;
 
-/// The ledger of one part.
+/// One part of the connections.
 #[derive(Debug)]
 struct Ledger {
     /// The group's name.
     name: Option<String>,
     plan: Plan,
+    /// Its shares.
     books: Books,
+    /// What was counted and logged of it.
     news: News,
 }
 
@@ -40,7 +42,7 @@ pub(super) struct Ledgers {
 /// Result of a sample of all parts.
 #[derive(Debug, Default)]
 pub(super) struct Balance {
-    /// Orders for each part's engine.
+    /// Shares and orders for each part's engine.
     pub(super) bounds: Vec<Bounds>,
     /// News, with the group's name where it has one.
     pub(super) lines: Vec<Line>,
@@ -60,7 +62,7 @@ impl Ledgers {
     }
 
     /// Begins anew for another task, and counts on. `inherit` has, for each of its parts, the former part whose records the
-    /// engine has taken over: what these count was told already.
+    /// engine has taken over: the changes that these count were logged already.
     pub(super) fn renew(&mut self, task: &Task, inherit: &[Option<usize>]) {
         let before = std::mem::replace(self, Self::new(task));
         let mut news: Vec<Option<News>> = before.all.into_iter().map(|ledger| Some(ledger.news)).collect();
@@ -79,6 +81,9 @@ impl Ledgers {
             let Some(former) = former.and_then(|number| self.all.get(number)) else { continue };
             let before = former.books.shares();
             shares.level = lowered(shares.level, before.level);
+            shares.newcomer = lowered(shares.newcomer, before.newcomer);
+            // The connections that the former engine has seen sending are no newcomers.
+            shares.newest_at = before.newest_at;
             shares.window = lowered(shares.window, before.window);
         }
         all
@@ -144,9 +149,9 @@ impl Ledgers {
     }
 }
 
-/// Returns the bound, but no more than the other one, if there are both.
-fn lowered(bound: Option<Bytes>, other: Option<Bytes>) -> Option<Bytes> {
-    bound.map(|bound| other.map_or(bound, |other| bound.min(other)))
+/// Returns the lower of two bounds; `None`: no bound.
+fn lowered(one: Option<Bytes>, other: Option<Bytes>) -> Option<Bytes> {
+    one.into_iter().chain(other).min()
 }
 
 /// Adds two counts of both directions.
@@ -268,6 +273,9 @@ mod tests {
         let shares = ledgers.shares_of(&halves("eq,drs"), &[Some(0), None]);
         assert_eq!(shares[0].level, Some(Bytes(41_943)), "four fifths of 512 KiB among ten");
         assert!(shares[0].window < begins[0].window, "{shares:?}");
+        let before = ledgers.all[0].books.shares();
+        assert!(before.newcomer < begins[0].newcomer, "{before:?}");
+        assert_eq!((shares[0].newcomer, shares[0].newest_at), (before.newcomer, before.newest_at));
         assert_eq!(shares[1], begins[1], "connections that are given back begin anew");
 
         let mut ledgers = Ledgers::new(&halves("sabt"));
@@ -275,6 +283,21 @@ mod tests {
         let former = ledgers.all[0].books.shares().level;
         assert!(former.is_some(), "the level of connections without an order");
         assert_eq!(ledgers.shares_of(&halves("sabt"), &[Some(0), None])[0].level, former);
+    }
+
+    #[test]
+    fn a_reload_leaves_no_window_unbounded_that_was_bounded() {
+        let task = configured("policy = \"drs\"\nmemory = \"1MiB\"\nreceive-memory = \"1GiB\"\n");
+        let mut ledgers = Ledgers::new(&task);
+        let window =
+            |ledgers: &Ledgers, inherit: Option<usize>| ledgers.shares_of(&task, &[inherit])[0].window;
+        assert_eq!(window(&ledgers, None), None, "few receivers are bounded by their rule alone");
+        let receiver = |cookie| FlowState { drs_largest: Bytes(1_000_000), ..flow(cookie, 0) };
+        let many: Vec<FlowState> = (0..100).map(receiver).collect();
+        ledgers.observe(&[many], None, Micros::from_secs(1), |_| true);
+        let before = ledgers.all[0].books.shares().window;
+        assert!(before.is_some());
+        assert_eq!(window(&ledgers, Some(0)), before);
     }
 
     #[test]

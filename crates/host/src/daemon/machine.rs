@@ -19,8 +19,8 @@
 //! - shares are written more often than the heartbeat (5 s) expires, however long samples take;
 //! - three signs of life are sent per watchdog interval;
 //! - namespaces that come without end are searched for, and their connections swept, in a bounded part of the time;
-//! - a search that fails while the daemon tunes, as for lack of descriptors, is told once and does not end it;
-//! - work on the engines that fails is tried again about once a second; its failure and its next success are told once
+//! - a search that fails while the daemon tunes, as for lack of descriptors, is logged once and does not end it;
+//! - work on the engines that fails is tried again about once a second; its failure and its next success are logged once
 //!   each; a minute without a sample, or without shares that could be written, ends the daemon;
 //! - in every case everything is given back once before the end.
 
@@ -199,7 +199,7 @@ impl Daemon {
         self.due.next(now)
     }
 
-    /// Returns whether to wait for requests of the engine's side now; otherwise they are left to collect.
+    /// Returns whether to wait for requests of the programs in the kernel now; otherwise they are left to collect.
     pub(super) fn grants(&self, now: Micros) -> bool {
         self.is_tuning() && now >= self.due.gathered
     }

@@ -22,7 +22,7 @@ use crate::processes::printable_path;
 struct Known {
     namespace: Namespace,
     raised: Option<Raised>,
-    /// Why bounds could not be raised, as told; each search tries again.
+    /// Why bounds could not be raised, as logged; each search tries again.
     refusal: Option<String>,
     /// Lists the namespace's sockets; opened at the first use.
     diag: Option<Diag>,

@@ -14,6 +14,7 @@ pub(super) struct News {
     of_closed: Changes,
     /// Changes made to all connections.
     counted: Changes,
+    /// Those of them that were logged.
     told: Changes,
     /// Causes of pressure that were reported.
     pressure: Vec<PressureCause>,
@@ -21,6 +22,7 @@ pub(super) struct News {
     short: bool,
     /// Whether there is no room for another connection's record.
     full: bool,
+    /// Whether the budget bounds connections, as logged.
     bounded: bool,
     /// Number of connections that a dry run would have sized.
     would: usize,

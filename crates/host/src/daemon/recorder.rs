@@ -128,7 +128,7 @@ impl Scribe {
         scribe
     }
 
-    /// Brings the ring to the disk, if it is to be there; after a failure the next call tries again.
+    /// Writes the ring's new moments to the disk, if a file was named; after a failure the next call tries again.
     fn write(&mut self) {
         let Some(disk) = &mut self.disk else { return };
         let written = disk.add(&self.ring).map_err(|error| error.to_string());
@@ -150,7 +150,7 @@ impl Scribe {
                         let before = processor_time();
                         let is_new = self.record(parts, budget, &places);
                         self.next = began + processor_time().since(before).times(REST);
-                        // The disk calls for no rest: the thread waits for it without taking the processor.
+                        // Writing needs no rest: the thread waits for the disk without using the processor.
                         if is_new {
                             self.write();
                         }
@@ -216,6 +216,8 @@ fn line(failures: &mut Failures, written: Result<(), String>, now: Instant) -> O
 #[derive(Default)]
 struct Found {
     processes: Search<Holders, Process>,
+    /// The last search for processes has not read all.
+    is_incomplete: bool,
     cgroups: Cgroups,
 }
 
@@ -223,6 +225,9 @@ impl Found {
     /// Ends a moment: forgets names that it did not need.
     fn settle(&mut self) {
         self.processes.settle();
+        if self.is_incomplete {
+            self.processes.forget_missing();
+        }
         self.cgroups.settle();
     }
 }
@@ -234,7 +239,13 @@ impl Names for Found {
             return None;
         }
         let holder = |holders: &Holders| holders.of(connection.inode).cloned();
-        self.processes.find(connection.cookie, Holders::scan, holder)
+        let is_incomplete = &mut self.is_incomplete;
+        let scan = || {
+            let holders = Holders::scan();
+            *is_incomplete = !holders.is_complete();
+            holders
+        };
+        self.processes.find(connection.cookie, scan, holder)
     }
 
     fn cgroup(&mut self, number: u64) -> Option<String> {
@@ -307,6 +318,18 @@ mod tests {
         let accepted = Connection { inode: u32::try_from(inode).unwrap(), ..waiting };
         let process = names.process(&accepted).expect("it is this one");
         assert_eq!(process.pid, std::process::id().cast_signed());
+    }
+
+    #[test]
+    fn a_connection_without_a_process_is_searched_again_after_a_search_that_has_not_read_all() {
+        let mut names = Found::default();
+        let unheld = Connection { inode: u32::MAX, ..crate::view::tests::connection() };
+        for is_incomplete in [false, true] {
+            assert_eq!(names.process(&unheld), None);
+            names.is_incomplete = is_incomplete;
+            names.settle();
+            assert_eq!(names.processes.known(), usize::from(!is_incomplete));
+        }
     }
 
     #[test]

@@ -239,7 +239,8 @@ impl Running {
 
     /// Makes each engine give away connections of other parts; returns their number.
     fn pass_on(&mut self, task: &Task, namespaces: &mut Namespaces) -> Result<u64> {
-        let cgroups = self.units.iter().take(task.groups.len()).map(Unit::cgroups_below).collect();
+        let of_groups = self.units.iter().take(task.groups.len());
+        let cgroups = of_groups.map(Unit::cgroups_below).collect::<Result<_>>()?;
         let judge = Judge::new(&task.matching, cgroups, &self.programs).with_connections(namespaces)?;
         let mut count = 0;
         for (number, unit) in self.units.iter_mut().enumerate() {

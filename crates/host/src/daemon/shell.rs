@@ -1,6 +1,6 @@
 //! Carries the state machine's actions out, and passes it the results and all other events.
 //!
-//! It is one thread. It waits for signals, clients, requests of the engine's side, and the machine's next due time;
+//! It is one thread. It waits for signals, clients, requests of the programs in the kernel, and the machine's next due time;
 //! it checks for signals between two actions, so that a start or a reload can be stopped.
 
 use std::collections::VecDeque;

@@ -170,6 +170,16 @@ impl Task {
         wanted
     }
 
+    /// Returns whether a reload from `before` leaves the maxima raised as they are: both tasks raise the same ones in the same
+    /// cgroups' namespaces, for the same reason, and bound no device, whose bound follows the shares.
+    pub(super) fn keeps_maxima(&self, before: &Self) -> bool {
+        let wanted = self.wanted();
+        wanted == before.wanted()
+            && wanted.iter().all(|one| matches!(one, Wanted::Maximum(..)))
+            && self.settings.cgroups == before.settings.cgroups
+            && self.bounds_all() == before.bounds_all()
+    }
+
     /// Returns whether the connections' devices are left alone because the daemon is in the host's first namespace,
     /// where others use them.
     pub(super) fn leaves_devices_alone(&self, in_the_first: bool) -> bool {
@@ -295,6 +305,21 @@ pub(super) mod tests {
         assert!(maxima.contains(&Wanted::Maximum(crate::caps::Setting::TcpRmem, window)), "{maxima:?}");
         assert!(!task.bounds_all(), "the rest is the kernel's");
         assert!(grouped("policy = \"abt\"", [("a", "x", "abt"), ("b", "y", "eq")]).bounds_all());
+    }
+
+    #[test]
+    fn a_reload_keeps_maxima_that_both_tasks_raise_in_the_same_places() {
+        // Without a memory to send that was set, no device is bounded.
+        let task = |more: &str| configured(&format!("receive-memory = \"64MiB\"\n{more}"));
+        let before = task("policy = \"drs\"\n");
+        assert!(task("policy = \"sobas\"\noverride = true\n").keeps_maxima(&before));
+        assert!(!task("policy = \"abt,drs\"\n").keeps_maxima(&before), "it raises more");
+        assert!(!task("policy = \"drs\"\nraise-caps = false\n").keeps_maxima(&before));
+        let mut elsewhere = task("policy = \"drs\"\n");
+        elsewhere.settings.cgroups = vec!["/b".into()];
+        assert!(!elsewhere.keeps_maxima(&before));
+        let bounded = configured("memory = \"64MiB\"\nreceive-memory = \"64MiB\"\npolicy = \"abt\"\n");
+        assert!(!bounded.keeps_maxima(&bounded), "the devices' bound follows the shares");
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub enum BufferOwner {
     Application,
     /// The kernel's own autotuning.
     Kernel,
-    /// SOBAS, which keeps windows small on purpose.
+    /// SOBAS or fit: the window stays at what the path carries, and only a share of the memory bounds the send buffer.
     Sobas,
     /// Any other policy of bufwise, `fixed` included.
     Policy,
@@ -119,7 +119,7 @@ impl Case {
             .to_owned();
         }
         if limited.receive_window >= NOTABLE && !is_full {
-            return self.receive_window_advice().to_owned();
+            return self.receive_window_advice(&limited).to_owned();
         }
         if limited.application > MOSTLY {
             return "The program itself was the limit: larger buffers would not help.".to_owned();
@@ -139,9 +139,13 @@ impl Case {
         }
     }
 
-    fn receive_window_advice(&self) -> &'static str {
+    fn receive_window_advice(&self, limited: &Limited) -> &'static str {
         if self.direction == Direction::Send {
             return "The receiver's window held it back: run bufwise there too, or raise tcp_rmem there.";
+        }
+        if self.is_held_by_scale(limited) {
+            return "The window scale held it back: the handshake fixed it by the maximum of net.ipv4.tcp_rmem at \
+                    that time. Raise that maximum, as bufwise daemon does, and connect again.";
         }
         match self.receive {
             BufferOwner::Application => {
@@ -213,6 +217,14 @@ impl Case {
     /// Returns whether fit sizes this end, and acts on its congestion control.
     pub(super) fn fit_acts(&self) -> bool {
         self.has_fit && !(self.direction == Direction::Send && self.paces_itself)
+    }
+
+    /// Returns whether the window scale of this end holds the data back. It follows a receive buffer that the program has set, so
+    /// that buffer is then the cause.
+    pub(super) fn is_held_by_scale(&self, limited: &Limited) -> bool {
+        self.direction == Direction::Receive
+            && self.receive != BufferOwner::Application
+            && limited.is_at_scale()
     }
 
     /// Returns whether the path is so short that fit leaves it to the kernel.

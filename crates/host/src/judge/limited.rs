@@ -5,7 +5,7 @@ use std::fmt;
 use bufwise_socket::limit::SocketSample;
 use serde::{Deserialize, Serialize};
 
-use super::{Cause, Direction, cause};
+use super::{Cause, Direction, cause, is_at_scale};
 
 /// Time by the cause that held a connection back: shares from 0 to 1, or microseconds while they are added up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -23,12 +23,24 @@ pub struct Limited {
     /// [`Cause::Reader`]; daemons before 0.3 do not send it.
     #[serde(default)]
     pub reader: f64,
+    /// Part of `receive_window` in which a receiver offered the largest window that its window scale can express.
+    #[serde(skip)]
+    pub at_scale: f64,
 }
 
 impl Limited {
     /// Adds the time between two samples to the cause that held the connection back.
     pub fn add(&mut self, direction: Direction, previous: &SocketSample, now: &SocketSample) {
-        *self.place(cause(direction, previous, now)) += now.at.since(previous.at).0 as f64;
+        let (cause, elapsed) = (cause(direction, previous, now), now.at.since(previous.at).0 as f64);
+        *self.place(cause) += elapsed;
+        if (direction, cause) == (Direction::Receive, Cause::ReceiveWindow) && is_at_scale(now) {
+            self.at_scale += elapsed;
+        }
+    }
+
+    /// Returns whether the window scale held a receiver back, for most of the time in which its window did.
+    pub(super) fn is_at_scale(&self) -> bool {
+        self.at_scale > 0.0 && self.at_scale * 2.0 >= self.receive_window
     }
 
     /// Returns all the time attributed to one cause.
@@ -58,6 +70,7 @@ impl Limited {
         self.congestion_window += other.congestion_window;
         self.path += other.path;
         self.reader += other.reader;
+        self.at_scale += other.at_scale;
     }
 
     /// Returns the shares of the whole time; `None` if there was none.
@@ -70,6 +83,7 @@ impl Limited {
             congestion_window: self.congestion_window / total,
             path: self.path / total,
             reader: self.reader / total,
+            at_scale: self.at_scale / total,
         })
     }
 

@@ -5,7 +5,7 @@
 //! itself fills, and the drops of a queue that overflows, at the rate that the path carries; at both ends it removes
 //! no more than at one. It does not make data move faster, except where retransmissions had delayed it. At a sender
 //! it works with CUBIC and Reno. It leaves round trips below 2 ms to the kernel. Buffers that are too small are sized
-//! as by `auto`.
+//! as by the other policies.
 
 use bufwise_units::Bytes;
 use serde::Serialize;
@@ -24,7 +24,7 @@ pub enum Effect {
     Queue,
     /// Drops of a queue that overflows are removed.
     Drops,
-    /// The window or buffer becomes as large as the path needs; `auto` does the same.
+    /// The window or buffer becomes as large as the path needs, as under any policy that sizes it.
     Buffer,
     /// No change: fit, or another policy with the same outcome, is at work there.
     AtWork,
@@ -100,6 +100,14 @@ impl Case {
     fn buffer_outlook(&self, limited: Limited) -> Option<Outlook> {
         let send = limited.send_buffer >= NOTABLE && self.direction == Direction::Send;
         let window = limited.receive_window >= NOTABLE;
+        if window && self.is_held_by_scale(&limited) {
+            return Some(Outlook::new(
+                Effect::Buffer,
+                Effect::Nothing,
+                "At this end, in a new connection: the window scale of this one allows no larger window. \
+                 At the other end: no.",
+            ));
+        }
         Some(match (self.direction, send, window) {
             (Direction::Send, true, _) if matches!(self.roof, Roof::Limits | Roof::Bound) => return None,
             (Direction::Send, true, _) => Outlook::new(

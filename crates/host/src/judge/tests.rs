@@ -205,6 +205,33 @@ fn data_under_way_or_waiting_counts_for_the_way_before_it_is_acknowledged() {
 }
 
 #[test]
+fn a_window_at_the_end_of_its_scale_is_not_said_to_be_what_the_path_carries() {
+    let largest: u32 = 65_535 << 7;
+    let wscales = if cfg!(target_endian = "little") { 7 << 4 } else { 7 };
+    // The clamp, and the kernel's figure, exceed what the window field can express.
+    let info = TcpInfo { rcv_rtt: 100_000, rcv_wnd: 2 * largest, wscales, ..TcpInfo::default() };
+    let mem = SkMem { rcvbuf: 8 * largest, ..SkMem::default() };
+    let judged = |round_trip: u32| {
+        let (previous, now) =
+            second(10 * u64::from(round_trip), SocketSample { info, mem, ..SocketSample::default() });
+        assert_eq!(offered_window(&now), largest);
+        let mut spent = Limited::default();
+        spent.add(Direction::Receive, &previous, &now);
+        let limited = spent.shares().unwrap();
+        move |receive| Case { direction: Direction::Receive, receive, has_fit: true, ..case(limited) }
+    };
+    let full = judged(largest);
+    for receive in [BufferOwner::Kernel, BufferOwner::Sobas, BufferOwner::Policy] {
+        let (advice, outlook) = (full(receive).advice(), full(receive).outlook());
+        assert!(advice.starts_with("The window scale held it back"), "{receive:?}: {advice}");
+        assert!(outlook.sentence.contains("in a new connection"), "{receive:?}: {outlook:?}");
+    }
+    assert!(full(BufferOwner::Application).advice().contains("SO_RCVBUF"));
+    let half = judged(largest / 2)(BufferOwner::Sobas).advice();
+    assert_eq!(half, "The path was the limit: the buffers are large enough.");
+}
+
+#[test]
 fn a_kernel_that_does_not_tell_the_offered_window_leaves_the_largest_one() {
     let info = TcpInfo { rcv_rtt: 100_000, rcv_ssthresh: 1_000_000, ..TcpInfo::default() };
     let mem = SkMem { rcvbuf: 2_000_000, ..SkMem::default() };

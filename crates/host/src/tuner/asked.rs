@@ -5,9 +5,9 @@ use bufwise_units::Bytes;
 /// The demand of one direction's connections at the last round.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Asked {
-    /// Connections that take part in the shares.
+    /// Connections that take part in the shares, and stalled senders.
     pub(crate) connections: u64,
-    /// Memory that they demand together, with what closing connections still hold.
+    /// Memory that they demand together, with what closing connections and stalled senders hold.
     pub(crate) demand: Bytes,
     /// Memory that is shared out among them; zero: this direction has no shares.
     pub(crate) shared: Bytes,

@@ -1,10 +1,11 @@
 //! The books of one engine's connections: what each may hold until the next sample. Pure; time is passed in.
 //!
 //! A *round* computes the shares. There is one per interval, and a sample has an early one in these cases:
-//! - Connections have come or gone: a newcomer must not wait for the next round.
+//! - Connections have come or gone, or senders have stalled or go on: neither a newcomer nor one that goes on must wait for the
+//!   next round.
 //! - The queues hold more than the budget.
-//! - Under SABT a connection may soon need more than its limit, because it is at rest or has a small demand beside large
-//!   ones.
+//! - Under SABT a connection may soon need more than its limit, because it is at rest, has stalled, or has a small demand
+//!   beside large ones.
 //! - The memory suffices for all demands. Shares then bound only how fast a connection grows, and a few rounds a second
 //!   would be too slow for slow start.
 //!
@@ -30,13 +31,16 @@ pub(crate) struct Books {
     windows: WindowBook,
     /// Chooses how much writers fill at once; `None`: the devices or the user choose it.
     at_once: Option<AtOnce>,
+    /// The last shares.
     said: Shares,
+    /// Demands and grants of the last round.
     asked: AskedBoth,
     next_round: Micros,
     /// Whether the last round has requested another round at the next sample.
     soon: bool,
-    /// Number of connections in the last sample, and the time at which the newest of them opened.
-    known: (usize, Option<Micros>),
+    /// Number of connections in the last sample, the time at which the newest of them opened, and the number of stalled
+    /// senders.
+    known: (usize, Option<Micros>, usize),
     held_max: Bytes,
 }
 
@@ -70,7 +74,7 @@ impl Books {
             asked: AskedBoth::default(),
             next_round: Micros::ZERO,
             soon: false,
-            known: (0, None),
+            known: (0, None, 0),
             held_max: Bytes::ZERO,
         }
     }
@@ -107,7 +111,8 @@ impl Books {
         self.held_max = self.held_max.max(held);
         self.shares.observe(flows, now);
         // As many may have come as have gone.
-        let present = (flows.len(), flows.iter().map(|flow| flow.opened_at).max());
+        let newest = flows.iter().map(|flow| flow.opened_at).max();
+        let present = (flows.len(), newest, self.shares.stalled());
         let is_other = std::mem::replace(&mut self.known, present) != present;
         let early = is_other || self.soon || self.shares.is_exceeded(held) || self.asked.send.is_met();
         let early = early && !self.shares.keeps_its_times();
@@ -171,6 +176,20 @@ mod tests {
         let comes = FlowState { opened_at: at(50), ..flow(3, 0) };
         let level = books.observe(&[comes, stays], Bytes::ZERO, at(100)).shares.level;
         assert_eq!(level, Some(Bytes(400_000)), "as many connections as before");
+    }
+
+    #[test]
+    fn a_sender_that_stalls_or_goes_on_waits_for_no_round() {
+        let mut books = books("eq");
+        let mut level = |acked, seen_at, millis| {
+            let mut one = FlowState { seen_at, ..flow(1, 500_000) };
+            (one.sample.bytes_acked, one.sample.send_queued) = (Bytes(acked), Bytes(600_000));
+            let other = FlowState { seen_at: at(millis), ..flow(2, 500_000) };
+            books.observe(&[one, other], Bytes(600_000), at(millis)).shares.level
+        };
+        assert_eq!(level(1, at(0), 4_900), Some(Bytes(400_000)));
+        assert_eq!(level(1, at(0), 5_000), Some(Bytes(200_000)), "what the stalled one leaves");
+        assert_eq!(level(2, at(5_100), 5_100), Some(Bytes(400_000)), "its peer reads on");
     }
 
     #[test]

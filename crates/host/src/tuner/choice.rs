@@ -36,6 +36,9 @@ impl FromStr for Choice {
         if text == "auto" {
             return Ok(Self::default());
         }
+        if text.split(',').any(|name| name == "auto") {
+            return Err(format!("`{text}`: `auto` stands alone, because it chooses both sides"));
+        }
         let named = text.split(',').map(named).collect::<Result<Vec<_>, _>>()?;
         let (send, receive) = match *named.as_slice() {
             [one] => (one, one),
@@ -186,6 +189,8 @@ mod tests {
             ("drs-ftp", "FTP"),
             ("abt,sobas:published", "FTP"),
             ("abt,", "unknown policy"),
+            ("auto,kernel", "`auto` stands alone"),
+            ("fit,auto", "`auto` stands alone"),
             ("reno", "abt, abt:published, sabt, sabt:published, drs, sobas, fit"),
             ("abt:paper", "abt:published"),
             ("abt,abt:published", "same side"),

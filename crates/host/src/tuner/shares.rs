@@ -14,18 +14,24 @@
 //! Between two rounds a window may double several times. So even while the budget suffices, each connection has a bound:
 //! the share that it would have if all grew alike, at least an equal part. While the budget suffices, each sample has a
 //! round (`books.rs`). A connection that starts between two rounds has a bound from the start (a *newcomer's bound*). Beside few
-//! other connections this is the part of one more connection, else the bound of the others.
+//! other connections this is the part of one more connection, else the bound of the others, or, after an outage, an equal part.
 //!
-//! A connection whose application has closed it keeps its queue until the peer has acknowledged it. The others share
-//! the memory that such queues leave.
+//! Two kinds of connections keep the memory that their queues hold, whatever their share is: a *closing* one, until the peer
+//! has acknowledged its queue, and a *stalled* sender, of whose queue nothing has been acknowledged for [`LATELY`], because its
+//! peer does not read or cannot be reached. The others share the memory that such queues leave.
 //!
 //! Properties kept: under SABT the limits of the connections that take part sum to at most 9/10 of the budget at any time,
 //! and each limit is at least the smaller of the demand and an equal part. Where SABT shares as ABT does, demands that grow
 //! fourfold stay within 9/10 of the budget. Neither holds with less than [`FLOOR`] for each connection.
-//! Beside few others, connections that have not begun or are at rest have a newcomer's bound. If all of them, and one that
-//! opens meanwhile, begin at once, they hold at most another tenth of the budget, unless that is less than [`LEAST`] for each.
+//! Beside few others, connections that have not begun, are at rest or have stalled have a newcomer's bound. If all of them, and
+//! one that opens meanwhile, begin at once, they hold at most another tenth of the budget, unless that is less than [`LEAST`] for
+//! each.
+//! Not kept: connections that send little, or whose queues are empty at the sample, count with the demand that they have shown. If
+//! many of them grow to the level of the largest at once, the budget may be exceeded until the next round. The same holds for more
+//! than [`AT_ONCE`] connections that begin within one sample where there were none. Senders that stall one after another, each
+//! alone with a 16th of the budget ([`LEFT`]), may exceed it until their queues are acknowledged or closed.
 //!
-//! If a share limits a sender, the kernel's side paces it, so that the share is kept (`bpf/socket.h`). A writer may
+//! If a share limits a sender, the programs in the kernel pace it, so that the share is kept (`bpf/socket.h`). A writer may
 //! always fill one buffer (`tcp_sendmsg()`), whose size follows the shares (`at_once.rs`): a budget with less than
 //! one such buffer for each busy connection cannot be kept.
 
@@ -67,16 +73,17 @@ const BESIDE_BUSY: u64 = 8;
 const FEW: usize = 256;
 /// A connection with an empty queue that has moved no data for this time is *at rest*: it takes no part in the shares until
 /// it sends again, and then begins with a newcomer's bound. Otherwise the idle connections of a web server would leave no
-/// memory to the busy ones.
+/// memory to the busy ones. A sender with a queue that has moved no data for this time has *stalled*.
 const LATELY: Micros = Micros(5_000_000);
 /// A connection that has sent nothing yet demands [`NEWCOMER`] bytes for this time: a program may open several connections
 /// some round trips before the first of them sends.
 const ABOUT_TO_BEGIN: Micros = Micros(1_000_000);
-/// The books may remember twice as many connections as a sample has, and this many more.
+/// State is kept of at most twice as many connections as a sample has, and of this many more.
 const SPARE: usize = 64;
 /// Part of the budget that is shared out; the rest covers changes between two samples.
 const SHARED: (u64, u64) = (4, 5);
-/// At least this part of the budget is shared out, so that closing connections starve no others, whatever they hold.
+/// At least this part of the budget is shared out, so that closing and stalled connections starve no others, whatever they
+/// hold.
 const LEFT: (u64, u64) = (1, 16);
 /// SABT: part of the budget into which connections whose demands are met may grow where the demands exceed the memory.
 /// The sum stays below the budget: (4/5 + 1/12) * 64/63 + 1/10 < 1. The terms are the part shared out, this part, the
@@ -94,8 +101,8 @@ pub(super) struct Round {
     pub(super) orders: Vec<(u64, Order)>,
     /// Sum of the connections' demands.
     pub(super) asked: Asked,
-    /// Whether the next sample needs a round, because a connection may soon need more than its limit: it is at rest, or its
-    /// demand is small and its limit is less than an equal part.
+    /// Whether the next sample needs a round, because a connection may soon need more than its limit: it is at rest or has
+    /// stalled, or its demand is small and its limit is less than an equal part.
     pub(super) soon: bool,
 }
 
@@ -108,7 +115,7 @@ struct Claim {
     modelled: Bytes,
 }
 
-/// The books of one run.
+/// Computes the shares of the send memory for the connections of one engine.
 #[derive(Debug)]
 pub(super) struct ShareBook {
     policy: PolicyKind,
@@ -116,6 +123,8 @@ pub(super) struct ShareBook {
     /// A connection takes part once it has sent this many bytes.
     small_document: Bytes,
     models: ByCookie<Sabt>,
+    /// The stalled senders of the last sample, each with the bytes that its peer has acknowledged.
+    stalled: ByCookie<Bytes>,
     orders: Orders,
     /// For `abt:published`: the fair share of the last round, with which the next is compared.
     rounds: AbtRounds,
@@ -123,8 +132,9 @@ pub(super) struct ShareBook {
 
 impl ShareBook {
     pub(super) fn new(policy: PolicyKind, budget: Bytes, small_document: Bytes) -> Self {
+        let (models, stalled) = (ByCookie::default(), ByCookie::default());
         let (orders, rounds) = (Orders::new(policy.is_published()), AbtRounds::new(budget));
-        Self { policy, budget, small_document, models: ByCookie::default(), orders, rounds }
+        Self { policy, budget, small_document, models, stalled, orders, rounds }
     }
 
     /// Returns the time between two rounds.
@@ -135,8 +145,10 @@ impl ShareBook {
         }
     }
 
-    /// Takes in a sample of the connections. Samples are more frequent than rounds: SABT's model counts losses over time.
+    /// Takes in a sample of the connections. Samples are more frequent than rounds: SABT's model counts losses over time, and
+    /// senders stall.
     pub(super) fn observe(&mut self, flows: &[FlowState], now: Micros) {
+        self.stalled = self.stalled_in(flows, now);
         let config = match self.policy {
             PolicyKind::Sabt => model(),
             PolicyKind::SabtPublished => sabt::Config::published(),
@@ -148,6 +160,21 @@ impl ShareBook {
             model.observe(&flow.sample, now);
         }
         self.prune(flows);
+    }
+
+    /// Returns the stalled senders of a sample; none under the papers' rules. A sender that has stalled stays so until its peer
+    /// acknowledges more: probes of a closed window and retransmissions make samples, too.
+    fn stalled_in(&self, flows: &[FlowState], now: Micros) -> ByCookie<Bytes> {
+        if self.policy.is_published() {
+            return ByCookie::default();
+        }
+        let acked = |flow: &FlowState| flow.sample.bytes_acked;
+        let was_stalled = |flow: &FlowState| self.stalled.get(&flow.cookie) == Some(&acked(flow));
+        let stalls = |flow: &&FlowState| {
+            let is_queued = flow.sample.send_queued > Bytes::ZERO;
+            is_queued && is_ours(flow) && (was_stalled(flow) || is_silent(flow, now))
+        };
+        flows.iter().filter(stalls).map(|flow| (flow.cookie, acked(flow))).collect()
     }
 
     /// Forgets connections that are not in the sample, once these outnumber those in it: a connection that is passed on
@@ -170,6 +197,11 @@ impl ShareBook {
     pub(super) fn forget(&mut self, cookie: u64) {
         self.models.remove(&cookie);
         self.orders.forget(cookie);
+    }
+
+    /// Returns the number of stalled senders in the last sample.
+    pub(super) fn stalled(&self) -> usize {
+        self.stalled.len()
     }
 
     /// Returns whether the send queues hold more than the budget.
@@ -206,14 +238,14 @@ impl ShareBook {
     /// Shares the budget out among the connections, whose send queues hold `held` together.
     pub(super) fn round(&mut self, all: &[FlowState], held: Bytes, now: Micros) -> Round {
         let takes_part = |flow: &&FlowState| {
-            takes_part(flow, self.small_document) && (self.policy.is_published() || !rests(flow, now))
+            takes_part(flow, self.small_document) && (self.policy.is_published() || self.is_live(flow, now))
         };
         let flows: Vec<&FlowState> = all.iter().filter(takes_part).collect();
-        let closing = self.closing(all);
-        let shared = self.left(closing);
+        let taken = self.closing(all) + self.held_by_stalled(all);
+        let shared = self.left(taken);
         let claims: Vec<Claim> = flows.iter().map(|flow| self.claim(flow, now)).collect();
         let demands: Vec<Bytes> = claims.iter().map(|claim| claim.demand).collect();
-        let asked = self.asked(&demands, closing);
+        let asked = self.asked(&demands, taken);
         let share = match self.policy {
             PolicyKind::Eq if flows.is_empty() => Share::Level(shared.scaled(1, AT_ONCE)),
             PolicyKind::Eq => share::equal(flows.len(), shared),
@@ -239,10 +271,10 @@ impl ShareBook {
             | PolicyKind::SobasPublished => Share::Unlimited,
         };
         let level = Shares::from(share).level.map(|level| level.max(FLOOR));
-        let is_beside_few = level.is_some() && !self.policy.is_published() && all.len() <= FEW;
+        let bounds_newcomers = level.is_some() && !self.policy.is_published();
         let shares = Shares {
             level,
-            newcomer: is_beside_few.then(|| part_of_one_more(&flows, Self::may_begin(all, now), shared)),
+            newcomer: if bounds_newcomers { self.newcomer(all, &flows, now) } else { None },
             newest_at: newest_that_has_begun(all),
             window: None,
             pressure: self.is_pressed(held),
@@ -250,9 +282,14 @@ impl ShareBook {
         Round { shares, orders: Vec::new(), asked: Asked { level, ..asked }, soon: false }
     }
 
-    /// Returns the memory that is shared out among the connections that may still send, beside what closing ones hold.
-    fn left(&self, closing: Bytes) -> Bytes {
-        (self.shared() - closing).max(self.budget.scaled(LEFT.0, LEFT.1))
+    /// Returns whether the connection has a demand: it has neither stalled nor is it at rest.
+    fn is_live(&self, flow: &FlowState, now: Micros) -> bool {
+        !self.stalled.contains_key(&flow.cookie) && !rests(flow, now)
+    }
+
+    /// Returns the memory that is shared out among the connections that may still send, beside the memory `taken`.
+    fn left(&self, taken: Bytes) -> Bytes {
+        (self.shared() - taken).max(self.budget.scaled(LEFT.0, LEFT.1))
     }
 
     /// Returns the memory that closing connections still hold; zero under the papers' rules, which do not consider it.
@@ -264,32 +301,47 @@ impl ShareBook {
         all.iter().filter(is_closing).map(|flow| flow.sample.send_queued).sum()
     }
 
-    /// Counts the connections without a demand that will begin with a newcomer's bound: those that have not begun for a
-    /// second or more, and those at rest. Returns zero for more than [`FEW`] connections: there the bound would last too
-    /// long.
-    fn may_begin(all: &[FlowState], now: Micros) -> u64 {
-        if all.len() > FEW {
-            return 0;
+    /// Returns the memory that stalled senders hold.
+    fn held_by_stalled(&self, all: &[FlowState]) -> Bytes {
+        let stalls = |flow: &&FlowState| self.stalled.contains_key(&flow.cookie);
+        all.iter().filter(stalls).map(|flow| flow.sample.send_queued).sum()
+    }
+
+    /// Returns the bound of newcomers beside the connections with a demand, `flows`; `None`: that of the others. Beside few
+    /// connections it is the part of one more. Beside many it would last too long; but if most have stalled, as in an outage,
+    /// it is an equal part, because all of them may begin anew at the same time.
+    fn newcomer(&self, all: &[FlowState], flows: &[&FlowState], now: Micros) -> Option<Bytes> {
+        // Senders that begin anew hold memory already.
+        let shared = self.left(self.closing(all));
+        if all.len() <= FEW {
+            return Some(part_of_one_more(flows, self.may_begin(all, now), shared));
         }
+        let (live, stalled) = (flows.len() as u64, self.stalled.len() as u64);
+        (stalled > live).then(|| shared.scaled(1, live + stalled).max(FLOOR))
+    }
+
+    /// Counts the connections without a demand that will begin with a newcomer's bound: those that have not begun for a
+    /// second or more, those at rest, and stalled senders.
+    fn may_begin(&self, all: &[FlowState], now: Micros) -> u64 {
         let waits = |flow: &FlowState| !has_begun(flow) && !is_about_to_begin(flow, now);
-        let counts = |flow: &&FlowState| is_ours(flow) && (waits(flow) || rests(flow, now));
+        let counts = |flow: &&FlowState| is_ours(flow) && (waits(flow) || !self.is_live(flow, now));
         all.iter().filter(counts).count() as u64
     }
 
-    /// Returns the sum of the demands and of the memory that closing connections hold, and the memory shared out; all zero
-    /// if the policy has no shares.
-    fn asked(&self, demands: &[Bytes], closing: Bytes) -> Asked {
+    /// Returns the sum of the demands and of the memory `taken`, and the memory shared out; all zero if the policy has no
+    /// shares.
+    fn asked(&self, demands: &[Bytes], taken: Bytes) -> Asked {
         if !has_shares(self.policy) {
             return Asked::default();
         }
-        let (connections, shared) = (demands.len() as u64, self.shared());
-        let demand = demands.iter().copied().sum::<Bytes>() + closing;
+        let (connections, shared) = ((demands.len() + self.stalled.len()) as u64, self.shared());
+        let demand = demands.iter().copied().sum::<Bytes>() + taken;
         Asked { connections, demand, shared, ..Asked::default() }
     }
 
     /// Computes a round of SABT. Each connection has its own bound. Newcomers, connections that have not outgrown a small
-    /// document, and connections at rest have the part of one more sender. Where memory is tight, all senders have the
-    /// same bound. Returns shares and orders, and whether the next sample needs a round.
+    /// document, and connections that are at rest or have stalled have the part of one more sender. Where memory is tight,
+    /// all senders have the same bound. Returns shares and orders, and whether the next sample needs a round.
     fn proportional_round(
         &self,
         all: &[FlowState],
@@ -300,7 +352,7 @@ impl ShareBook {
         now: Micros,
     ) -> (Shares, Vec<(u64, Order)>, bool) {
         let growing = self.budget.scaled(GROWING.0, GROWING.1);
-        let senders = |flow: &&FlowState| is_ours(flow) && !rests(flow, now);
+        let senders = |flow: &&FlowState| is_ours(flow) && self.is_live(flow, now);
         let senders: Vec<&FlowState> = all.iter().filter(senders).collect();
         let (mut orders, soon): (Vec<(u64, Order)>, bool) = if is_tight(&senders, shared) {
             let order = all_alike(level_for_all(&senders, shared, now).max(FLOOR));
@@ -310,12 +362,13 @@ impl ShareBook {
             let of_each = flows.iter().zip(claims).zip(limits);
             (of_each.map(|((flow, claim), limit)| (flow.cookie, claim.order(limit))).collect(), soon)
         };
-        let level = part_of_one_more(&senders, Self::may_begin(all, now), shared);
-        // With its last order, a connection at rest would begin with memory that other connections now have.
+        let of_one_more = || part_of_one_more(&senders, 0, shared);
+        let level = self.newcomer(all, &senders, now).unwrap_or_else(of_one_more);
+        // With its last order, a connection without a demand would begin with memory that other connections now have.
         let was_ordered =
-            |flow: &&FlowState| is_ours(flow) && rests(flow, now) && self.orders.has(flow.cookie);
-        let at_rest = all.iter().filter(was_ordered);
-        orders.extend(at_rest.map(|flow| (flow.cookie, all_alike(level))));
+            |flow: &&FlowState| is_ours(flow) && !self.is_live(flow, now) && self.orders.has(flow.cookie);
+        let may_begin = all.iter().filter(was_ordered);
+        orders.extend(may_begin.map(|flow| (flow.cookie, all_alike(level))));
         let soon = soon || orders.len() > flows.len();
         (Shares { level: Some(level), ..Shares::default() }, orders, soon)
     }
@@ -348,8 +401,8 @@ impl ShareBook {
 }
 
 impl Claim {
-    /// Returns the order. Until the first loss its demand is zero: the kernel's side then follows cwnd once per round trip,
-    /// faster than orders could. After the first loss the demand includes room for swings, as far as there is memory.
+    /// Returns the order. Until the first loss its demand is zero: the programs in the kernel then follow cwnd once per round
+    /// trip, faster than orders could. After the first loss the demand includes room for swings, as far as there is memory.
     fn order(self, limit: Bytes) -> Order {
         Order { demand: self.modelled.scaled(SWING.0, SWING.1), limit: Some(limit.max(FLOOR)) }
     }

@@ -18,7 +18,9 @@
 //! quarter of the rest. The level is never below an equal part of a sixteenth of the budget, so stalled readers starve no
 //! other connection.
 //! Not kept: if many readers with small demands, or at rest, stop reading at once, they may exceed the budget until the
-//! next sample.
+//! next sample. A reader that stops after the level has fallen may still be sent the window that it offered before. A reader that
+//! sleeps until much is unread (`SO_RCVLOWAT`) has room for that beside its share (`bw_decide_rcvbuf()`): its unread data count
+//! once it has stalled, but are not bounded by the level.
 
 use bufwise_bpf::FlowState;
 use bufwise_policy::PolicyKind;
@@ -36,7 +38,7 @@ const FLOOR: Bytes = Bytes(2 * 1_460);
 /// for the least level.
 const SHARED: (u64, u64) = (15, 16);
 
-/// The rule for one budget.
+/// Computes the bound of the receive windows for the connections of one engine.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WindowBook {
     policy: PolicyKind,

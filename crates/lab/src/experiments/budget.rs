@@ -86,8 +86,7 @@ fn rows(id: &'static str, cases: Vec<Case>, served: Bound) -> Experiment {
     }
 }
 
-/// Makes a case of connections to readers, half of which stand still for half of the time; a single reader stands still
-/// itself.
+/// Makes a case of connections to readers, half of which do not read for half of the time. A single reader is one of these.
 fn readers(connections: u16, mebibytes: u64, quick: bool) -> Case {
     let amount = Amount::Seconds(10, 8);
     let flow = |connections, stops| Flow { connections, amount, stops, ..Flow::default() };

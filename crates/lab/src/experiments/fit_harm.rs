@@ -31,8 +31,8 @@ const FAIR: f64 = 0.95;
 const SEED: u64 = 7;
 /// Size of a request beside a download, bytes.
 const DOCUMENT: u64 = 2_000;
-/// Time by which a flow beside others begins later in each run: no fraction of the cycle, some round trips long, in which a CUBIC
-/// flow whose application waits for a part of its buffer fills and empties a queue.
+/// Time by which a flow beside others begins later in each run. A CUBIC flow whose application waits for a part of its buffer fills
+/// and empties the queue in a cycle of some round trips. This time is no fraction of that cycle, so runs meet different parts of it.
 const APART: Nanos = Nanos(170_000_000);
 /// Runs of each method beside others. The moment of its start decides how much a flow gets: rates of the same method differ by a
 /// quarter on the mean, and medians of five runs by up to a third.

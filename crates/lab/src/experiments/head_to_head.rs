@@ -8,7 +8,7 @@ use super::fit::{self, BOTH, LARGE, RECEIVER, SENDER};
 use super::fit_grid;
 use super::model::{Amount, Bound, Case, Experiment, Flow, Method, Quantity, Setup, Target, Way, path};
 use super::model::{USUAL_RMEM, USUAL_WMEM};
-use super::result::{CaseResult, ExperimentResult};
+use super::result::{CaseResult, ExperimentResult, MethodResult};
 use super::script::BPFTUNE;
 use super::table::Table;
 use crate::spec::PathSpec;
@@ -37,7 +37,7 @@ pub(super) fn experiments() -> Vec<Experiment> {
         id: ID,
         source: "engine",
         question: "How do the kernel, bpftune's rule and every policy compare in goodput, drops, added RTT and memory?",
-        scale: "iperf3 downloads of 15 s (12 s with many connections, 60 s where the path changes), slow start included; medians of \
+        scale: "iperf3 downloads of 15 s (12 s with many connections, 60 and 12 s where the path changes), slow start included; medians of \
             three valid runs. This machine's kernel alone: 6.1, 6.12 and others were not run. The distribution's limits (6 MB to \
             receive, 4 MB to send) at an end that is tuned, and at both for `cubic`; 64 MB at an end that is not tuned, so that its buffer \
             is not the limit. `bpftune` is its rule from user space, on samples, at both ends. A memory bounds bufwise's policies, and \
@@ -167,10 +167,12 @@ fn targets(cases: &[Case]) -> Vec<Target> {
     [SENDER, RECEIVER, BOTH].into_iter().flat_map(of_fit).chain(within).collect()
 }
 
-/// Returns the tables to quote: one of all cells together, and one of each other case.
+/// Returns the tables to quote: one of all cells together, and one of each other case. A cell that still lacks runs is not counted,
+/// because methods without a median there would have no mean.
 pub(super) fn quoted(result: &ExperimentResult) -> Vec<Table> {
-    let (cells, others): (Vec<&CaseResult>, Vec<&CaseResult>) =
+    let (mut cells, others): (Vec<&CaseResult>, Vec<&CaseResult>) =
         result.cases.iter().partition(|case| case.cell.is_some());
+    cells.retain(|case| !is_under_way(case));
     let title = match cells[..] {
         [] | [_] => cells.iter().map(|case| case.name.clone()).collect(),
         _ => format!("Over {} paths (means; of drops the sum)", cells.len()),
@@ -179,7 +181,15 @@ pub(super) fn quoted(result: &ExperimentResult) -> Vec<Table> {
     all.into_iter().chain(others.into_iter().map(|case| table(case.name.clone(), &[case]))).collect()
 }
 
-/// Makes a table of the methods over some cases. A value that one of the cases lacks is left out.
+/// Whether a method of `case` has some of its runs, but not all.
+fn is_under_way(case: &CaseResult) -> bool {
+    let lacks_runs = |method: &MethodResult| {
+        method.medians.is_empty() && (1..case.needed as usize).contains(&method.runs.len())
+    };
+    case.methods.iter().any(lacks_runs)
+}
+
+/// Makes a table of the methods over some cases. A method without a value in one of the cases has `-`.
 fn table(title: String, cases: &[&CaseResult]) -> Table {
     let cell = |method: &str, quantity: Quantity| {
         let values: Option<Vec<f64>> = cases.iter().map(|case| case.median(method, quantity)).collect();
@@ -187,7 +197,13 @@ fn table(title: String, cases: &[&CaseResult]) -> Table {
         let shown = sum.map(|sum| if quantity == Quantity::Drops { sum } else { sum / cases.len() as f64 });
         shown.map_or_else(|| "-".to_owned(), |value| quantity.show(value))
     };
-    let methods = cases.first().map(|case| case.methods.as_slice()).unwrap_or_default();
+    // Parts may come from machines that lack different methods.
+    let mut methods: Vec<&str> = Vec::new();
+    for method in cases.iter().flat_map(|case| &case.methods) {
+        if !methods.contains(&method.name.as_str()) {
+            methods.push(&method.name);
+        }
+    }
     Table {
         title,
         note: String::new(),
@@ -200,7 +216,7 @@ fn table(title: String, cases: &[&CaseResult]) -> Table {
             "held by the receiver, MB",
         ],
         rows: methods
-            .iter()
+            .into_iter()
             .map(|method| {
                 let quantities = [
                     Quantity::GoodputShare,
@@ -209,7 +225,7 @@ fn table(title: String, cases: &[&CaseResult]) -> Table {
                     Quantity::HeldPeakBytes,
                     Quantity::ReceiveHeldPeakBytes,
                 ];
-                (method.name.clone(), quantities.map(|quantity| cell(&method.name, quantity)).to_vec())
+                (method.to_owned(), quantities.map(|quantity| cell(method, quantity)).to_vec())
             })
             .collect(),
     }
@@ -219,6 +235,7 @@ fn table(title: String, cases: &[&CaseResult]) -> Table {
 mod tests {
     use std::collections::BTreeMap;
 
+    use super::super::result::RunResult;
     use super::super::script::Commands;
     use super::super::summary::tables;
     use super::*;
@@ -279,5 +296,42 @@ mod tests {
         assert_eq!(row(CUBIC), ["70.0", "27", "-", "-", "-"]);
         assert_eq!(row(BBR), ["-"; 5]);
         assert!(tables[1].rows.iter().all(|(_, cells)| cells.iter().all(|cell| cell == "-")));
+    }
+
+    /// Returns the title of the first table, and its first column by method.
+    fn first_table(result: &ExperimentResult) -> (String, BTreeMap<String, String>) {
+        let Table { title, rows, .. } = tables(result).remove(0);
+        (title, rows.into_iter().map(|(method, cells)| (method, cells[0].clone())).collect())
+    }
+
+    #[test]
+    fn a_cell_under_way_takes_no_mean_from_the_others() {
+        let mut result = ExperimentResult::new(&experiment(), false, None, None);
+        let cells = result.cases.iter_mut().filter(|case| case.cell.is_some());
+        for method in cells.flat_map(|case| &mut case.methods) {
+            method.medians = BTreeMap::from([(Quantity::GoodputShare, 0.5)]);
+        }
+        // Two of three rounds, and the first run of the third.
+        let run = RunResult { valid: true, ..RunResult::default() };
+        let [first, others @ ..] = &mut result.cases[0].methods[..] else { panic!("no method") };
+        first.runs = vec![run.clone(); 3];
+        for method in others {
+            (method.runs, method.medians) = (vec![run.clone(); 2], BTreeMap::new());
+        }
+        let (title, shares) = first_table(&result);
+        assert_eq!(title, "Over 8 paths (means; of drops the sum)");
+        assert!(shares.len() == 11 && shares.values().all(|share| share == "50.0"), "{shares:?}");
+        // As many runs as wanted, of which one does not count: the method has no median there.
+        result.cases[0].methods[1..].iter_mut().for_each(|method| method.runs.push(RunResult::default()));
+        let (title, shares) = first_table(&result);
+        assert_eq!(title, "Over 9 paths (means; of drops the sum)");
+        assert_eq!((shares[CUBIC].as_str(), shares[BBR].as_str()), ("50.0", "-"));
+    }
+
+    #[test]
+    fn a_method_that_the_machine_of_the_first_cell_lacks_has_a_row() {
+        let mut result = ExperimentResult::new(&experiment(), false, None, None);
+        result.cases[0].methods.retain(|method| method.name != BBR);
+        assert!(first_table(&result).1.contains_key(BBR));
     }
 }

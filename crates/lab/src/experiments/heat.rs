@@ -69,7 +69,10 @@ const MEASURES: [Measure; 4] = [
     Measure {
         title: "added RTT, % of the path",
         value: |case, cell, method| {
-            Some((case.median(method, Quantity::RttMeanS)? * 1e5 / cell.rtt_ms as f64) - 100.0)
+            // Some surveys read the added RTT itself, others the whole one.
+            let added = case.median(method, Quantity::AddedRttS);
+            let of_whole = || Some(case.median(method, Quantity::RttMeanS)? - cell.rtt_ms as f64 / 1e3);
+            Some(added.or_else(of_whole)? * 1e5 / cell.rtt_ms as f64)
         },
         text: |percent| format!("{percent:.0}"),
         badness: |percent| percent / 100.0,
@@ -268,6 +271,24 @@ mod tests {
         let other = Map::of(&result, "fit at the receiver", &MEASURES[0]);
         assert_eq!(other.values.len(), 15);
         assert!(other.values.values().all(Option::is_none), "not measured is no number");
+    }
+
+    #[test]
+    fn a_survey_that_reads_the_added_rtt_has_it_in_its_map() {
+        let survey = super::super::catalogue().into_iter().find(|one| one.id == "head-to-head").unwrap();
+        let mut result = ExperimentResult::new(&survey, false, Some(1), None);
+        for case in &mut result.cases {
+            let Some(cell) = case.cell else { continue };
+            // A quarter of the path's round trip.
+            let values = BTreeMap::from([(Quantity::AddedRttS, cell.rtt_ms as f64 / 4e3)]);
+            case.methods[0].runs =
+                vec![RunResult { valid: true, attempts: 1, values, ..RunResult::default() }];
+        }
+        result.conclude(&survey);
+        let map = Map::of(&result, &result.cases[0].methods[0].name, &MEASURES[2]);
+        let cells = result.cases.iter().filter(|case| case.cell.is_some()).count();
+        assert!(cells > 1 && map.values.len() == cells, "{map:?}");
+        assert!(map.values.values().all(|value| value.is_some_and(|value| (value - 25.0).abs() < 1e-6)));
     }
 
     #[test]

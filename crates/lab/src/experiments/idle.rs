@@ -60,10 +60,12 @@ pub(super) fn path_of(sample: &ConnectionSample) -> usize {
 
 /// Returns the rate of the path's slowest link at `t`; `None`: none has a rate.
 pub(super) fn rate(path: &PathSpec, data: f64, t: f64) -> Option<BitRate> {
-    let of_link = |link: &PathSpec| {
-        latest(link.trace.as_ref(), of_traces(link, data, t), |step| step.rate).or(link.rate)
-    };
-    path.own_and_shared().filter_map(of_link).min()
+    path.own_and_shared().filter_map(|link| rate_of_link(link, data, t)).min()
+}
+
+/// Returns the rate of `link` alone at `t`; `None`: it has none.
+pub(super) fn rate_of_link(link: &PathSpec, data: f64, t: f64) -> Option<BitRate> {
+    latest(link.trace.as_ref(), of_traces(link, data, t), |step| step.rate).or(link.rate)
 }
 
 /// Returns the round trip of the idle path over all its links at `t`, s.

@@ -61,10 +61,10 @@ struct File {
     #[serde(default)]
     quantities: Vec<Quantity>,
     case: CaseResult,
-    /// Of each method that has one: the number of a run, and that run over time.
+    /// By method: the number of the run that is kept over time, and that run.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     over_time: BTreeMap<String, (usize, OverTime)>,
-    /// Of each method: the rounds of its runs. An earlier version wrote none.
+    /// By method: the rounds of its runs. An earlier version wrote none.
     #[serde(default)]
     rounds: BTreeMap<String, Vec<u32>>,
 }
@@ -206,11 +206,15 @@ pub fn read_regular(path: &Path) -> io::Result<Vec<u8>> {
     Err(io::Error::new(io::ErrorKind::InvalidInput, what))
 }
 
-/// Reads a file; `None`: there is none.
+/// Reads a file; `None`: there is none. One that is cut off, or of a later version, is an error.
 fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, KeptError> {
     let failed = |source| KeptError { operation: "read", path: path.to_owned(), source };
+    let damaged = |error: serde_json::Error| {
+        let what = format!("{error}; move the file elsewhere, and its runs are made again");
+        failed(io::Error::new(io::ErrorKind::InvalidData, what))
+    };
     match read_regular(path) {
-        Ok(text) => serde_json::from_slice(&text).map(Some).map_err(|error| failed(error.into())),
+        Ok(text) => serde_json::from_slice(&text).map(Some).map_err(damaged),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(failed(error)),
     }
@@ -313,7 +317,7 @@ pub fn other_form(
     for case in cases {
         let path = kept.file(case);
         let file = match read::<File>(&path) {
-            // Such a call removes what was kept.
+            // A call that does not go on from kept runs removes them.
             Err(_) if !(experiment.survey || options.resume) => continue,
             file => file?,
         };

@@ -56,7 +56,7 @@ fn over_paths(text: &mut String, runs: &[Recorded]) -> fmt::Result {
 fn summary(text: &mut String, results: &[ExperimentResult]) -> fmt::Result {
     writeln!(text, "| experiment | question | targets met | runs |\n|---|---|---|---|")?;
     for (place, result) in results.iter().enumerate() {
-        // Of several headings with the same text, the second one's anchor ends in `-1`.
+        // The anchor of the second heading with the same text ends in `-1`.
         let before = results[..place].iter().filter(|other| other.id == result.id).count();
         let number = if before > 0 { format!("-{before}") } else { String::new() };
         let (met, judged, unknown) = result.outcome();

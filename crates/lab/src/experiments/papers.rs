@@ -325,7 +325,7 @@ const FAR_BELOW: f64 = 0.5;
 
 fn drs_ftp() -> Vec<Reported> {
     let once =
-        "a program that sees only what a read returned grows its buffer once on today's kernels, by four";
+        "a program that sees only sizes of reads grows its buffer once or twice on today's kernels, by four";
     let memory = Quantity::SocketMemoryBytes;
     let (smallest, largest) = ("smallest BDP", "largest BDP");
     let of_case = |case| {

@@ -5,6 +5,7 @@ use bufwise_units::BitRate;
 use serde_json::Value;
 
 use super::ends::{flow_report, port};
+use super::idle;
 use super::model::{Amount, Bound, Case, Experiment, Flow, Method, Quantity, Setup, Target, Way, path};
 use super::path_changes::Probed;
 use super::script::wait;
@@ -98,17 +99,19 @@ fn bracketed(host: &str) -> String {
     if host.contains(':') { format!("[{host}]") } else { host.to_owned() }
 }
 
-/// Returns the results of a probe's report, towards the client and away from it, beside the true values. `None` without
-/// a capacity, or if the path has no rate; if no available bandwidth was found, it counts as 0.
-pub(super) fn found(path: &PathSpec, report: &Value) -> Option<Vec<Probed>> {
+/// Returns the results of the report of `flow`, a probe, towards the client and away from it, beside the true values when the flow
+/// begins. `None` without a capacity, or if the path has no rate; if no available bandwidth was found, it counts as 0.
+pub(super) fn found(path: &PathSpec, flow: &Flow, report: &Value) -> Option<Vec<Probed>> {
     let number = |pointer: &str| report.pointer(pointer)?.as_f64();
     let of_ip = f64::from(TRAIN_PACKET) / f64::from(TRAIN_PACKET + ETHERNET_HEADER);
-    let away = path.a_to_b();
+    let (away, begin) = (path.a_to_b(), flow.delay.0 as f64 / 1e9);
     // The links take their time to send a packet, also on an idle path: at 1 Mbit/s more than a millisecond.
-    let idle = path.whole_rtt().0 as f64 / 1e9 + sending(path) + sending(&away);
-    let rtt = (number("/round_trip/least_s")?, idle);
-    let [here, there] = [free(path, |link| link.cross_b_to_a)?, free(&away, |link| link.cross_a_to_b)?];
-    [("here", path.tight_rate()?, here), ("there", away.tight_rate()?, there)]
+    let least = idle::round_trip(path, 0.0, begin) + sending(path, begin) + sending(&away, begin);
+    let rtt = (number("/round_trip/least_s")?, least);
+    let here = free(path, begin, |link| link.cross_b_to_a)?;
+    let there = free(&away, begin, |link| link.cross_a_to_b)?;
+    let rate = |path: &PathSpec| idle::rate(path, 0.0, begin);
+    [("here", rate(path)?, here), ("there", rate(&away)?, there)]
         .into_iter()
         .map(|(way, rate, free)| {
             let available = number(&format!("/{way}/available/middle_bps")).unwrap_or_default();
@@ -121,18 +124,19 @@ pub(super) fn found(path: &PathSpec, report: &Value) -> Option<Vec<Probed>> {
         .collect()
 }
 
-/// Returns the seconds that the links of `path` take to send an [`ECHO_PACKET`].
-fn sending(path: &PathSpec) -> f64 {
+/// Returns the seconds that the links of `path` take to send an [`ECHO_PACKET`] at the time `t`.
+fn sending(path: &PathSpec, t: f64) -> f64 {
     let bits = f64::from(ECHO_PACKET + ETHERNET_HEADER) * 8.0;
-    path.own_and_shared().filter_map(|link| link.rate).map(|rate| bits / rate.0 as f64).sum()
+    let rates = path.own_and_shared().filter_map(|link| idle::rate_of_link(link, 0.0, t));
+    rates.map(|rate| bits / rate.0 as f64).sum()
 }
 
-/// Returns the rate that other traffic (`cross` of a link) leaves on that link of `path` where it is least, bit/s; `None`: no link
-/// has a rate.
-fn free(path: &PathSpec, cross: fn(&PathSpec) -> Option<CrossTraffic>) -> Option<f64> {
+/// Returns the rate that other traffic (`cross` of a link) leaves at the time `t` on that link of `path` where it is least, bit/s;
+/// `None`: no link has a rate.
+fn free(path: &PathSpec, t: f64, cross: fn(&PathSpec) -> Option<CrossTraffic>) -> Option<f64> {
     let of_link = |link: &PathSpec| {
         let others = cross(link).map_or(0.0, mean_rate);
-        Some((link.rate?.0 as f64 - others).max(0.0))
+        Some((idle::rate_of_link(link, 0.0, t)?.0 as f64 - others).max(0.0))
     };
     path.own_and_shared().filter_map(of_link).reduce(f64::min)
 }
@@ -150,6 +154,7 @@ fn mean_rate(CrossTraffic { rate, pattern, .. }: CrossTraffic) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use bufwise_units::Nanos;
     use serde_json::json;
 
     use super::*;
@@ -174,7 +179,7 @@ mod tests {
             "here": way(49.5e6, 1.1 * 37.5e6 * 1_380.0 / 1_394.0),
             "there": way(0.9 * 50e6 * 1_380.0 / 1_394.0, 49.5e6),
         });
-        let found_of = |report: &Value| found(&case.paths[0], report);
+        let found_of = |report: &Value| found(&case.paths[0], &case.flows[0], report);
         let all = found_of(&report).unwrap();
         let value = |quantity| Probed::value(quantity, &all).unwrap();
         assert!((value(Quantity::CapacityLeast) - 0.9).abs() < 1e-6);
@@ -196,7 +201,8 @@ mod tests {
         let over = PathSpec { links, ..path(50, 40) };
         let way = json!({ "capacity": { "middle_bps": 1e7 }, "available": { "middle_bps": 5e6 } });
         let report = json!({ "round_trip": { "least_s": 0.06 }, "here": way, "there": way });
-        let free = found(&over, &report).unwrap().into_iter().filter_map(|one| Some(one.available?.1));
+        let free = found(&over, &Flow::default(), &report).unwrap();
+        let free = free.into_iter().filter_map(|one| Some(one.available?.1));
         let mbit = free.map(|rate| (rate * 1_394.0 / 1_380.0 / 1e6).round());
         assert_eq!(mbit.collect::<Vec<_>>(), [6.0, 10.0]);
     }
@@ -205,13 +211,30 @@ mod tests {
     fn a_slow_idle_path_takes_its_time_to_send_the_packets_of_a_probe() {
         let way = json!({ "capacity": { "middle_bps": 1e6 }, "available": { "middle_bps": 1e6 } });
         let report = json!({ "round_trip": { "least_s": 0.008 }, "here": way, "there": way });
-        let rtt = |path: &PathSpec| found(path, &report).unwrap()[0].rtt.1;
+        let rtt = |path: &PathSpec| found(path, &Flow::default(), &report).unwrap()[0].rtt.1;
         // 142 bytes on the wire take 1.136 ms at 1 Mbit/s.
         assert!((rtt(&path(1, 5)) - 0.007_272).abs() < 1e-9);
         let slow_away = PathSpec { rate_a_to_b: Some(BitRate(500_000)), ..path(1, 5) };
         assert!((rtt(&slow_away) - 0.008_408).abs() < 1e-9);
         let line = SharedLink { name: "line".to_owned(), spec: path(1, 5) };
         assert!((rtt(&PathSpec { links: vec![line], ..path(1, 5) }) - 0.014_544).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_path_that_changes_is_as_it_is_when_the_probe_begins() {
+        let way = json!({ "capacity": { "middle_bps": 1e7 }, "available": { "middle_bps": 5e6 } });
+        let report = json!({ "round_trip": { "least_s": 0.06 }, "here": way, "there": way });
+        let cross = "4mbit".parse::<crate::spec::CrossSpec>().unwrap().0;
+        let trace = "0 20mbit 30ms\n20 50mbit".parse().ok();
+        let changes = PathSpec { trace, cross_b_to_a: Some(cross), ..path(100, 40) };
+        let at = |seconds| {
+            let flow = Flow { delay: Nanos::from_secs(seconds), ..Flow::default() };
+            let Probed { capacity, rtt, available } = found(&changes, &flow, &report).unwrap()[0];
+            let on_the_wire = |rate: f64| (rate * 1_394.0 / 1_380.0 / 1e6).round();
+            ([capacity.1, available.unwrap().1].map(on_the_wire), (rtt.1 * 1e3).round())
+        };
+        assert_eq!(at(0), ([20.0, 16.0], 60.0));
+        assert_eq!(at(25), ([50.0, 46.0], 60.0));
     }
 
     #[test]

@@ -351,9 +351,9 @@ impl<'a> Reading<'a> {
         let of = |report: &Report<'_>| {
             let path = self.case.paths.get(usize::from(report.flow.path))?;
             match report.flow.amount {
-                Amount::Probe(..) => probe_grid::found(path, report.end.as_ref()?),
                 // A flow's start counts from the making of the path, and these steps do not.
                 _ if path.trace_begins_with_data => None,
+                Amount::Probe(..) => probe_grid::found(path, report.flow, report.end.as_ref()?),
                 _ => Some(vec![Probed::new(path, report.flow, report.end.as_ref()?)?]),
             }
         };

@@ -236,7 +236,7 @@ impl ExperimentResult {
         let quick = if self.quick { " --quick" } else { "" };
         let runs = |case: &CaseResult| case.methods.iter().map(|method| method.runs.len()).max();
         let wanted = |case: &CaseResult| runs(case).unwrap_or_default().max(case.needed as usize);
-        // Where cases have repetitions of their own, the call named no number.
+        // The call named no number if cases have repetitions of their own.
         let has_own = self.cases.iter().any(|case| wanted(case) > self.repeat as usize);
         let repeat = if has_own { String::new() } else { format!(" --repeat {}", self.repeat) };
         format!("bufwise lab run {what}{quick}{repeat}")

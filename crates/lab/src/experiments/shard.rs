@@ -107,9 +107,9 @@ pub fn file_name(id: &str, shard: Option<Shard>) -> String {
     shard.map_or_else(|| format!("{id}.json"), part)
 }
 
-/// Joins results of the same experiment that have no case in common: parts of it, or the results of different machines
-/// of an unfinished survey. Other results stay unchanged: two files may have the same name. A joined result has the position of its
-/// first part.
+/// Joins results of the same experiment that have no case in common: its parts, or results of a survey from several machines. Other
+/// results of one name stay apart, because different users' files may have the same name. A joined result has the position of its first
+/// part.
 #[must_use]
 pub fn join(mut results: Vec<ExperimentResult>, known: &[Experiment]) -> Vec<ExperimentResult> {
     results.sort_by_key(|result| result.shard);

@@ -193,7 +193,7 @@ fn in_case(target: &Target, case: &CaseResult, of_case: Option<&Case>, way: Way)
         | (_, None) => text,
         (_, Some(limit)) => format!("{text} ({})", show(limit)),
     };
-    // Else the line would have the same number twice.
+    // Rounded, a value that misses its bound by little reads like the bound.
     let looks_equal = measured.zip(limit).is_some_and(|(value, limit)| show(value) == show(limit));
     let text = match met {
         Some(false) if looks_equal => text + ", missed by less than the digits shown",

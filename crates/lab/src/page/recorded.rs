@@ -29,7 +29,7 @@ pub struct Recorded {
     pub client_status: i32,
     /// Whether the emulator kept time.
     pub valid: bool,
-    /// Why not; `None` if valid.
+    /// Why the run must not be trusted; `None` if valid.
     pub why_invalid: Option<String>,
     /// The tight link.
     pub link: LinkReport,

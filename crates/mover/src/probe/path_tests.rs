@@ -225,6 +225,18 @@ fn without_token_or_from_elsewhere_nothing_is_answered() {
 }
 
 #[test]
+fn no_other_program_can_take_the_packets_of_a_session() {
+    for address in ["127.0.0.1:0", "0.0.0.0:0"] {
+        let served = serve_at(address, SessionLimits::default());
+        let _session = served.raw("127.0.0.1");
+        let thief = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::DGRAM, None).unwrap();
+        thief.set_reuse_address(true).unwrap();
+        let place = SocketAddr::from(([127, 0, 0, 1], served.address.port()));
+        assert!(thief.bind(&place.into()).is_err(), "{address}");
+    }
+}
+
+#[test]
 fn a_train_goes_to_nobody_who_has_not_shown_where_it_receives() {
     let served = serve(SessionLimits::default());
     let (mut control, token, _silent) = served.raw("127.0.0.1");

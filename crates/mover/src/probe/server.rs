@@ -173,10 +173,11 @@ impl PathServer {
     }
 }
 
-/// Returns a socket for trains at this address. Sockets of single addresses can be beside one of all addresses.
+/// Returns a socket for trains at this address. Sockets of single addresses can be beside one of all addresses, if all of them have
+/// the same user (`SO_REUSEPORT`). With `SO_REUSEADDR` every user of this host could bind the port, too, and would get the packets.
 fn at(address: SocketAddr) -> io::Result<UdpSocket> {
     let socket = Socket::new(Domain::for_address(address), Type::DGRAM, None)?;
-    socket.set_reuse_address(true)?;
+    socket.set_reuse_port(true)?;
     socket.bind(&address.into())?;
     let socket = UdpSocket::from(socket);
     prepare(&socket)?;

@@ -14,7 +14,7 @@ use bufwise_units::{BitRate, Bytes};
 pub(super) const TIMEOUT: Duration = Duration::from_secs(5);
 /// Tolerated delay that either host causes.
 pub(super) const GRACE: Duration = Duration::from_millis(200);
-/// Longest wait without a word to the server, which ends a session after five seconds of silence.
+/// Longest wait in which the client sends nothing. The server ends a session after five seconds of silence.
 pub(super) const LONGEST_SILENCE: Duration = Duration::from_secs(4);
 /// Slowest link on which a request behind a train is answered in time: a modem's.
 const SLOWEST: BitRate = BitRate(28_800);

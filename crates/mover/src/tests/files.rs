@@ -153,7 +153,7 @@ fn a_file_that_shrinks_is_noticed_by_the_sender() {
         let error = send(claimed, sending, &no_grants(), None, &job(), |_| {}).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "the local file ended after 50000 of 60000 bytes: it was cut while it was sent"
+            "the local file ended after 50000 of 60000 bytes: it became shorter while it was sent"
         );
         drop(receiving);
     }

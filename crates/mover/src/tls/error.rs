@@ -25,7 +25,7 @@ pub enum TlsError {
     /// A certificate could not be made.
     #[error("making a self-signed certificate failed: {0}")]
     SelfSigned(#[from] rcgen::Error),
-    /// The name cannot stand in a certificate.
+    /// No certificate can have this name.
     #[error("`{0}` is neither a host name nor an address: TLS cannot verify it")]
     Name(String),
     /// The handshake failed.
@@ -37,7 +37,7 @@ pub enum TlsError {
         source: io::Error,
     },
     /// Ended on request.
-    #[error("the TLS handshake with {peer} was given up")]
+    #[error("the TLS handshake with {peer} was cancelled")]
     Cancelled {
         /// The peer.
         peer: String,

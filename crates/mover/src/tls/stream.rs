@@ -35,7 +35,7 @@ pub struct TlsStream {
     tcp: TcpStream,
     tls: Connection,
     incoming: Incoming,
-    /// `close_notify` has been put behind what is to be sent.
+    /// `close_notify` is queued behind the bytes to send.
     closing: bool,
 }
 
@@ -199,8 +199,7 @@ impl Read for TlsStream {
             }
             let filled = self.fill();
             let is_empty = matches!(&filled, Err(error) if error.kind() == io::ErrorKind::WouldBlock);
-            // Send the library's own answers (a key update) now, and what is left of earlier ones: they must not wait for the
-            // next write.
+            // Send the library's own messages now, such as a key update: the next write may come much later, or never.
             if is_empty || filled.is_ok() {
                 self.drain_some()?;
             }

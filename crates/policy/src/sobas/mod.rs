@@ -240,7 +240,8 @@ impl Sobas {
         self.pacer.rate()
     }
 
-    /// Acts in state 1: waits for `C'`; without it the first data begin slow start without a limit.
+    /// Acts in state 1: waits for `C'`; without it the first data begin slow start without a limit. An estimate that comes during
+    /// this slow start still sets the limit.
     fn start(&mut self, sample: &Sample, rtt: Micros, now: Micros) {
         let late = self.state == State::SlowStart && self.window == self.config.max_window;
         if self.state != State::Estimating && !late {

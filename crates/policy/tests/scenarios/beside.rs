@@ -87,9 +87,9 @@ fn a_late_flow_has_what_a_kernels_flow_has_there() {
     }
 }
 
-/// A newcomer's round trips begin with another length at each moment of its start, and so does the share that it can reach: a rule that took
-/// the others' queue for its own would keep some of them far below. Before trains told the two apart, the worst of these had 45% at
-/// the receiver and 34% at both ends, and the means at both ends were 81%.
+/// The queue that a newcomer finds depends on the moment at which it starts, and so does the share that it can reach: a rule that
+/// takes the others' queue for its own keeps some newcomers far below. With such a rule the worst of these had 45% at the receiver
+/// and 34% at both ends, and the mean at both ends was 81%.
 #[test]
 fn no_moment_is_a_bad_one_to_come_late_to_a_deep_queue() {
     for queue in ["6MB", "4MB"] {
@@ -110,10 +110,10 @@ fn no_moment_is_a_bad_one_to_come_late_to_a_deep_queue() {
     }
 }
 
-/// The other sender's application waits again and again until a third of its send buffer is free, as iperf3 does, so the queue
-/// grows and shrinks by a third of that buffer within a round trip, and later trains of the newcomer have any rate. The rate on which
-/// its first trains agreed still tells that the queue is the other's. Before that was remembered, the worst had 63% at the sender and a
-/// tenth at both ends, and the means at the sender were 95 and 84%.
+/// The other sender's application waits again and again until a third of its send buffer is free, as iperf3 does. So the queue
+/// grows and shrinks by a third of that buffer within a round trip, and later trains of the newcomer have any rate. The rate on
+/// which its first trains agreed still shows that the queue is the other's. A rule that forgets this rate leaves the worst with 63%
+/// at the sender and a tenth at both ends; the means at the sender are 95 and 84%.
 #[test]
 fn a_queue_that_swings_is_known_as_the_others() {
     for (queue, leasts) in [("6MB", [0.96, 0.86]), ("4MB", [0.86, 0.77])] {

@@ -4,7 +4,7 @@ use bufwise_link::{CrossPattern, CrossTraffic, DirectionConfig, Durations, Path,
 use bufwise_units::{BitRate, Nanos};
 
 use crate::outcome::Outcome;
-use crate::scenario::{Runs, Scenario};
+use crate::scenario::{Runs, Scenario, trace};
 use crate::subject::{ABT, DRS, EQ, FIXED, KERNEL, SOBAS, SOBAS_PUBLISHED, Subject, Variant};
 
 const MBIT: (u64, &str) = (1_000_000, "Mbit/s");
@@ -204,7 +204,7 @@ fn changing_path() {
         path: "100 Mbit/s, 40 ms; from 10 s 20 Mbit/s; from 20 s 50 Mbit/s, 80 ms; queue of 250 kB, 30 s",
         builder: path("100mbit", rtt, "0.5bdp"),
         rtt,
-        forward: |config| DirectionConfig { trace: "10.5 20mbit\n20.5 50mbit 60ms".parse().ok(), ..config },
+        forward: |config| DirectionConfig { trace: trace("10.5 20mbit\n20.5 50mbit 60ms"), ..config },
         seconds: 30,
         subjects,
         probing: true,

@@ -2,7 +2,7 @@
 
 use std::path::Path as FilePath;
 
-use bufwise_link::{DirectionConfig, Path, PathBuilder};
+use bufwise_link::{DirectionConfig, Path, PathBuilder, Trace};
 use bufwise_units::Nanos;
 
 use crate::congestion::Algorithm;
@@ -29,6 +29,15 @@ pub(crate) struct Scenario {
     pub(crate) probing: bool,
     /// Unit of goodput in the golden.
     pub(crate) unit: (u64, &'static str),
+}
+
+/// Parses the trace of a direction ([`DirectionConfig::trace`]). A trace with a fault fails the test: without it the path would not
+/// change.
+pub(crate) fn trace(text: &str) -> Option<Trace> {
+    match text.parse::<Trace>() {
+        Ok(trace) => Some(trace),
+        Err(error) => panic!("{text:?}: {error}"),
+    }
 }
 
 /// The runs of a scenario.

@@ -17,8 +17,8 @@ const SEEDS: u64 = 12;
 const PATHS: [(u64, u64, &str); 4] =
     [(80, 35, "350000"), (30, 20, "4bdp"), (100, 50, "6MB"), (100, 40, "bdp/2")];
 
-/// Runs connections, each 3 s after the one before, on hosts that pause for some tenths of a millisecond. Every sender has a bound of its
-/// send buffer, as every real one: two without one would overflow the deep queue by several times the kernel's.
+/// Runs connections, each 3 s after the one before, on hosts that pause for some tenths of a millisecond. Each sender has a bounded
+/// send buffer, as on real hosts: two senders without a bound would overflow the deep queue by several times the kernel's drops.
 fn run(subjects: &[Subject], path: (u64, u64, &str), seed: u64) -> Vec<Outcome> {
     let (mbit, rtt_ms, queue) = path;
     let rtt = Nanos::from_millis(rtt_ms);

@@ -7,6 +7,7 @@ use bufwise_units::{BitRate, Nanos};
 
 use crate::congestion::Algorithm;
 use crate::pauses::Pauses;
+use crate::scenario::trace;
 use crate::subject::{FIT, FIT_SAMPLED, FIT_WINDOW, KERNEL, Subject};
 use crate::world::World;
 
@@ -32,14 +33,13 @@ struct Varying {
 fn paths() -> Vec<Varying> {
     let same = |config| config;
     // A link that delivers once a millisecond what it would have carried in it, as radio links and some emulators do.
-    let ticking =
-        |config| DirectionConfig { trace: "0 0\n0.0009 1gbit\n0.001 repeat".parse().ok(), ..config };
+    let ticking = |config| DirectionConfig { trace: trace("0 0\n0.0009 1gbit\n0.001 repeat"), ..config };
     let one = |name, path, forward, least| Varying { name, path, forward, backward: same, least };
     vec![
         one(
             "pauses of 10 ms every 160",
             (100, 40, "1bdp"),
-            |c| DirectionConfig { trace: "0 100mbit\n0.15 0\n0.16 repeat".parse().ok(), ..c },
+            |c| DirectionConfig { trace: trace("0 100mbit\n0.15 0\n0.16 repeat"), ..c },
             [99.5, 99.5, 99.0],
         ),
         one("LTE", (35, 40, "750000"), |c| DirectionConfig { trace: media::lte(1), ..c }, [98.5, 96.0, 99.5]),
@@ -74,7 +74,7 @@ fn paths() -> Vec<Varying> {
             [95.5, 95.5, 98.5],
         ),
         Varying {
-            backward: |c| DirectionConfig { trace: "0 0\n0.012 100mbit\n0.014 repeat".parse().ok(), ..c },
+            backward: |c| DirectionConfig { trace: trace("0 0\n0.012 100mbit\n0.014 repeat"), ..c },
             ..one("acknowledgements in bursts", (100, 40, "1bdp"), same, [99.5, 96.0, 96.0])
         },
         Varying {

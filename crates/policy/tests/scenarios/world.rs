@@ -185,8 +185,8 @@ impl World {
         Self { send_side: self.send_side.or_else(|| KERNEL.sender()), ..self }
     }
 
-    /// Makes the sender's application wait, once its send buffer is full, until a third of it is free. A sender without a rule has the
-    /// kernel's send buffer.
+    /// Makes the sender's application wait, once its send buffer is full, until a third of it is free. A sender without a rule has
+    /// the kernel's send buffer.
     pub(crate) fn waiting_for_a_third(self) -> Self {
         let world = self.with_kernels_buffer();
         Self { sender: world.sender.waiting_for_a_third(), ..world }

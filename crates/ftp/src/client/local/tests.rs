@@ -55,6 +55,30 @@ fn what_replaces_a_file_has_its_permissions() {
 }
 
 #[test]
+fn root_a_planted_file_passes_on_no_permissions_and_is_not_taken_for_whole() {
+    if !bufwise_trial::root() {
+        return;
+    }
+    let (dir, folder) = folder();
+    let (file, nobody) = (dir.path().join("file"), Some(65_534));
+    let mode = |name: &str| fs::metadata(dir.path().join(name)).unwrap().permissions().mode() & 0o777;
+    fs::write(dir.path().join("new"), "").unwrap();
+    let target = folder.target(Path::new("file")).unwrap();
+    // The second directory is not sticky: a user who can make a file there can replace ours as well.
+    for (directory, is_trusted, expected) in [(0o1777, false, mode("new")), (0o777, true, 0o666)] {
+        fs::set_permissions(dir.path(), Permissions::from_mode(directory)).unwrap();
+        fs::write(&file, "old").unwrap();
+        fs::set_permissions(&file, Permissions::from_mode(0o666)).unwrap();
+        std::os::unix::fs::chown(&file, nobody, nobody).unwrap();
+        assert_eq!(target.finished().is_some(), is_trusted);
+        let partial = target.begin(false).unwrap();
+        assert_eq!(mode(".file.bufwise-part"), expected);
+        partial.finish().unwrap();
+        assert_eq!((mode("file"), target.finished().is_some()), (expected, true));
+    }
+}
+
+#[test]
 fn directories_that_cannot_be_made_keep_no_other_from_being_made() {
     let (dir, folder) = folder();
     fs::write(dir.path().join("file"), "in the way").unwrap();

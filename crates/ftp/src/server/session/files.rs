@@ -106,7 +106,7 @@ impl ServerSession {
             Some(mut line) => {
                 // Without its end.
                 line.truncate(line.len() - 2);
-                self.control.reply(&Reply::multi(code, "What is known:", [line], "End"))
+                self.control.reply(&Reply::multi(code, "The facts:", [line], "End"))
             }
             None => self.refuse(&StoreError::Name),
         }

@@ -23,7 +23,7 @@ impl ServerSession {
             Command::Syst => self.reply(215, "UNIX Type: L8"),
             Command::Help(_) => self.help(),
             Command::Stat(_) => self.status(),
-            _ => self.reply(200, "Here I am."),
+            _ => self.reply(200, "OK."),
         }
     }
 
@@ -69,7 +69,7 @@ impl ServerSession {
                     self.client.hash = kind;
                     self.reply(200, kind.name())
                 }
-                Err(_) => self.reply(501, "Such sums are not made here."),
+                Err(_) => self.reply(501, "This checksum algorithm is not supported."),
             },
             Opts::Drs { notify } => {
                 self.client.notify = *notify;

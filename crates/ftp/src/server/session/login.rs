@@ -129,7 +129,7 @@ impl ServerSession {
             return Ok(Next::Go);
         }
         if *kind != AuthKind::Tls {
-            self.reply(504, "Only AUTH TLS is known here.")?;
+            self.reply(504, "Only AUTH TLS is supported.")?;
             return Ok(Next::Go);
         }
         self.reply(234, "Begin TLS now.")?;
@@ -169,7 +169,7 @@ impl ServerSession {
                 self.client.private = false;
                 self.reply(200, "Data connections are not encrypted from now on.")
             }
-            _ => self.reply(536, "TLS knows the levels C and P."),
+            _ => self.reply(536, "Only the levels C and P are supported."),
         }
     }
 

@@ -19,7 +19,7 @@ impl ServerSession {
             Err(error) => return self.refuse(&error),
         };
         if self.server.turns.are_full() {
-            return self.reply(450, "Enough sums are being made, try again later.");
+            return self.reply(450, "Too many checksums are being computed, try again later.");
         }
         let turns = self.server.turns.clone();
         self.begin(move |link| sum.make(link, &turns, &file))

@@ -32,7 +32,7 @@ impl ServerSession {
             return self.forbid();
         }
         if self.client.text && (writes || matches!(command, Command::Retr(_))) {
-            return self.reply(504, "Files are not converted to text or from it: TYPE I first.");
+            return self.reply(504, "Files are transferred in binary mode only: TYPE I first.");
         }
         let tls_required = self.server.admission.requires_tls();
         if tls_required && !self.client.private {
@@ -68,7 +68,7 @@ impl ServerSession {
         let responder = self.take_responder();
         let grants = self.tune_sending();
         let record = self.record(user, Direction::Sent, &path, offset);
-        let text = format!("Here it comes ({left} bytes).");
+        let text = format!("Sending the file ({left} bytes).");
         // If the file changes meanwhile, either the announced number of bytes is sent or the client gets an error. File
         // systems that do not know a file's length report 0.
         let length = (left > 0).then_some(left);
@@ -102,7 +102,9 @@ impl ServerSession {
         // Also with a size of the client's: the port may be older than that, and a policy may enlarge the buffer.
         let buffer = self.client.reserved.take().unwrap_or_else(|| self.receiving());
         let incoming = Incoming { upload, prober, length, buffer };
-        self.start("Send it.", move |link| work::receive(channel, link, &presence, incoming, record))
+        self.start("Ready to receive the file.", move |link| {
+            work::receive(channel, link, &presence, incoming, record)
+        })
     }
 
     fn list(&mut self, path: Option<PathBuf>, user: &User, form: Form) -> io::Result<()> {
@@ -113,7 +115,7 @@ impl ServerSession {
         let Some(channel) = self.channel()? else { return Ok(()) };
         self.client.reserved = None;
         let grants = self.sending();
-        self.start("Here it comes.", move |link| work::list(channel, link, listing, &grants))
+        self.start("Sending the listing.", move |link| work::list(channel, link, listing, &grants))
     }
 
     fn listing(&self, path: PathBuf, user: &User, form: Form) -> Result<Listing, StoreError> {
@@ -196,7 +198,7 @@ impl ServerSession {
         };
         match Running::start(&self.bell, work) {
             Ok(running) => {
-                // Its command waited for the end of another transfer, which the client did not.
+                // The command has waited for the end of another transfer; the client has disconnected meanwhile.
                 if self.control.is_outlived() {
                     running.part();
                 }

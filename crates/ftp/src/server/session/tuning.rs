@@ -22,7 +22,7 @@ use crate::wire::dialect::{ProbeOffer, buffer_notice};
 
 /// A buffer below this is refused: a mistake, or the rest of a used-up budget.
 const SMALLEST_BUFFER: Bytes = Bytes(4 << 10);
-/// Ports below belong to services, which must not be probed on a client's word.
+/// Ports below belong to services, which a client must not cause to be probed.
 const FIRST_FREE_PORT: u16 = 1_024;
 
 impl ServerSession {
@@ -37,7 +37,7 @@ impl ServerSession {
             }
             Command::Prob(Some(offer)) => {
                 self.client.probes.offer = Some(*offer);
-                self.reply(200, "Probes will come.")
+                self.reply(200, "The server will send probes.")
             }
             _ => match self.respond() {
                 Ok(offer) => self.control.reply(&offer.reply()),

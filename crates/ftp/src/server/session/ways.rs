@@ -19,7 +19,7 @@ impl ServerSession {
     pub(super) fn prepare_transfer(&mut self, command: &Command) -> io::Result<()> {
         match command {
             Command::Pasv | Command::Port(_) | Command::Eprt(_) if self.client.only_epsv => {
-                self.reply(503, "EPSV ALL has excluded everything but EPSV.")
+                self.reply(503, "After EPSV ALL only EPSV is allowed.")
             }
             Command::Pasv => self.pasv(),
             Command::Epsv(argument) => self.epsv(*argument),
@@ -40,7 +40,7 @@ impl ServerSession {
                 self.client.restart = *offset;
                 self.reply(350, &format!("The next transfer begins at byte {offset}."))
             }
-            _ => self.reply(504, "Only stream mode and file structure are known here."),
+            _ => self.reply(504, "Only stream mode and file structure are supported."),
         }
     }
 
@@ -125,7 +125,7 @@ impl ServerSession {
             return self.reply(502, "This server does not connect to clients: use EPSV or PASV.");
         }
         let Some(target) = data::own_port(target, self.control.peer) else {
-            let reason = "it asked for a data connection to somebody else";
+            let reason = "it requested a data connection to another host";
             self.server.tell(&Event::Refused { peer: self.control.peer, reason });
             return self.reply(501, "Only your own address, and ports from 1024.");
         };
@@ -138,7 +138,7 @@ impl ServerSession {
         // No file can be longer. The room is checked once the directory is known: it may be on another disk.
         self.client.announced = Some(bytes).filter(|bytes| i64::try_from(*bytes).is_ok());
         match self.client.announced {
-            None => self.reply(452, "No space for so much."),
+            None => self.reply(452, "Not enough space."),
             Some(_) => self.reply(200, "Noted: STOR or APPE will tell if there is no space."),
         }
     }

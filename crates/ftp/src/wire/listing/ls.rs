@@ -29,8 +29,7 @@ const MAX_WORDS: usize = 12;
 /// Windows servers write `<DIR>` and the like left-aligned in a field of this width.
 const DOS_FIELD: usize = 15;
 
-/// Reads a line of LIST; `None` for what is no entry, as the line `total 12`. `now` is for dates that have
-/// no year.
+/// Reads a line of LIST; `None` if it is no entry, such as the line `total 12`. `now` completes dates that have no year.
 #[must_use]
 pub fn parse_list_line(line: &[u8], now: SystemTime) -> Option<Entry> {
     let line = line.strip_suffix(b"\r").unwrap_or(line);

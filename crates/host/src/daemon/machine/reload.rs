@@ -71,6 +71,8 @@ impl Daemon {
         task.settings.otlp_interval = self.task.settings.otlp_interval;
         task.settings.history.clone_from(&self.task.settings.history);
         let task = Arc::<Task>::from(task);
+        // While the maxima are restored, new connections would get a smaller window scale, for good.
+        let lowers = reload.paused || !task.keeps_maxima(&self.task);
         reload.stage = Stage::Loading(Arc::clone(&task));
         for (same, what) in [
             (same_socket, "another control socket"),
@@ -87,7 +89,9 @@ impl Daemon {
                 );
             }
         }
-        self.act(Action::LowerMaxima);
+        if lowers {
+            self.act(Action::LowerMaxima);
+        }
         self.act(Action::Discover(task));
     }
 
@@ -102,17 +106,24 @@ impl Daemon {
     /// Undoes a failed reload: raises the former maxima again; the engines have not been replaced.
     pub(super) fn undo(&mut self, error: &Error, now: Micros) {
         let Phase::Reloading(reload) = &mut self.phase else { return };
-        reload.stage = Stage::Undoing;
+        let stage = std::mem::replace(&mut reload.stage, Stage::Undoing);
         let (paused, asked) = (reload.paused, reload.asked);
+        let kept = matches!(&stage, Stage::Loading(task) if task.keeps_maxima(&self.task));
         self.counts.failed_reloads += 1;
         let words = in_words(error);
-        let what =
-            if asked { "the old configuration stays" } else { "the programs keep their former bounds" };
+        // Without a request: the administrator has changed a maximum that the programs read when they are loaded.
+        let what = if asked {
+            "the old configuration stays"
+        } else {
+            "the engines go on with the former rmem_max and wmem_max"
+        };
         self.say(Line::warning(Kind::Life, format_args!("{what}: {words}")), now);
         if !asked {
             return self.undone(now);
         }
-        self.act(Action::LowerMaxima);
+        if paused || !kept {
+            self.act(Action::LowerMaxima);
+        }
         if paused { self.undone(now) } else { self.act(Action::Discover(Arc::clone(&self.task))) }
     }
 

@@ -129,6 +129,26 @@ fn the_same_rules_with_another_budget_keep_what_was_set() {
 }
 
 #[test]
+fn a_reload_that_wants_the_same_maxima_leaves_them_raised() {
+    let mut world = World::tuning(task("drs"));
+    let search = "discover kernel (send), drs (receive)";
+    world.configurations.push_back(Ok(task("drs")));
+    world.feed(Event::Hangup);
+    assert_eq!(world.did, ["read", search, "load inheriting", "sweep"]);
+    world.did.clear();
+    world.configurations.push_back(Ok(task("drs")));
+    world.loads.push_back(Err(failure("EAGAIN")));
+    world.feed(Event::Hangup);
+    assert_eq!(world.did, ["read", search, "load inheriting", search, "sweep"]);
+    // What a pause has restored is raised anew.
+    world.feed(Event::Asked(Request::Restore));
+    world.did.clear();
+    world.configurations.push_back(Ok(task("drs")));
+    world.feed(Event::Hangup);
+    assert_eq!(world.did[..3], ["read", "lower", search]);
+}
+
+#[test]
 fn a_wrong_configuration_touches_nothing() {
     let mut world = World::tuning(task("abt"));
     world.configurations.push_back(Err(failure("bufwise.toml, line 1")));

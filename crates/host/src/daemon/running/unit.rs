@@ -128,8 +128,8 @@ impl Unit {
     }
 
     /// Returns these numbers and those of all cgroups below; empty if the group names no cgroup.
-    pub(super) fn cgroups_below(&self) -> HashSet<u64> {
-        if self.has_no_cgroup() { HashSet::new() } else { self.engine.subtree() }
+    pub(super) fn cgroups_below(&self) -> Result<HashSet<u64>> {
+        Ok(if self.has_no_cgroup() { HashSet::new() } else { self.engine.subtree()? })
     }
 
     pub(super) fn sweep(

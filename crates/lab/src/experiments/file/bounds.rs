@@ -119,7 +119,8 @@ pub(super) fn check(
     } else if let Bound::EarlierThan(_, other) = target.bound {
         why_not_over_all(target, other, cases)
     } else {
-        concerned().find_map(|case| why_not_measured(target.bound, case, way))
+        let of_case = |case| why_not_measured(target.bound, case, way);
+        concerned().find_map(of_case).or_else(|| why_not_in_bytes(target))
     };
     what.map_or(Ok(()), |what| Err(Fault::at(written, format!("expect: {what}"))))
 }
@@ -131,6 +132,17 @@ fn why_not_over_all(target: &Target, other: &str, cases: &[Case]) -> Option<Stri
     }
     let runs_in_none = cases.iter().all(|case| !case.runs(other));
     runs_in_none.then(|| format!("before: `{other}` runs in no case"))
+}
+
+/// Returns why a bound in bytes says nothing on the quantity; `None`: the quantity is in bytes, too, or the bound is another one.
+fn why_not_in_bytes(target: &Target) -> Option<String> {
+    let key = match target.bound {
+        Bound::WithinMemory => "within-memory",
+        Bound::WithinProducts(..) | Bound::WithinOwnProducts(..) => "at-most-bdp",
+        _ => return None,
+    };
+    let is_in_bytes = target.quantity.unit() == "B";
+    (!is_in_bytes).then(|| format!("{key}: compare a quantity in bytes with it, as held_peak_bytes"))
 }
 
 /// Returns why `bound` is never measured in `case`; `None`: it is.

@@ -35,15 +35,29 @@ pub(super) fn read(
         names.push(path_name);
         specs.push(one(path, &shared)?);
     }
-    let passes =
-        |link: &SharedLink| specs.iter().flat_map(|spec| &spec.links).any(|one| one.name == link.name);
-    match links.iter().zip(&shared).find(|(_, link)| !passes(link)) {
-        Some((written, SharedLink { name, .. })) => {
+    Ok((specs, names))
+}
+
+/// Checks that one of `paths` passes each of `links`.
+///
+/// # Errors
+/// [`Fault`] at the first link that no path passes.
+pub(super) fn check_passed<'a>(
+    links: &Written,
+    paths: impl Iterator<Item = &'a PathSpec>,
+) -> Result<(), Fault> {
+    let passed: Vec<&str> = paths.flat_map(|path| &path.links).map(|link| link.name.as_str()).collect();
+    let unused = links.iter().find_map(|link| {
+        let name = link.get_ref().name.as_ref()?.get_ref();
+        (!passed.contains(&name.as_str())).then_some((link, name))
+    });
+    match unused {
+        Some((link, name)) => {
             let what =
                 format!("link: `{name}`: no path passes it; write `links = [\"{name}\"]` in a [[path]]");
-            Err(Fault::at(written, what))
+            Err(Fault::at(link, what))
         }
-        None => Ok((specs, names)),
+        None => Ok(()),
     }
 }
 

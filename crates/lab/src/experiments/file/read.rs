@@ -118,7 +118,10 @@ pub(super) fn name(word: &Word) -> Result<&'static str, Fault> {
 pub(super) fn known(word: &Word, what: &str, known: &[&'static str]) -> Result<&'static str, Fault> {
     let found = known.iter().find(|one| **one == *word.get_ref());
     found.copied().ok_or_else(|| {
-        let known = known.iter().map(|one| format!("`{one}`")).collect::<Vec<_>>().join(", ");
+        let known = match known {
+            [] => format!("none: add [[{what}]]"),
+            _ => known.iter().map(|one| format!("`{one}`")).collect::<Vec<_>>().join(", "),
+        };
         Fault::at(word, format!("`{}` is no {what} of this file: there is {known}", word.get_ref()))
     })
 }
@@ -131,6 +134,7 @@ pub(super) fn experiment(file: &File, id: &str, policies: &Policies) -> Result<E
     };
     let id = file.id.as_ref().map_or(Ok(kept(id)), identifier)?;
     let mut cases = cases(file, id, way, policies)?;
+    paths::check_passed(&file.link, cases.iter().flat_map(|case| &case.paths))?;
     let methods = methods(file, policies)?;
     let method_names: Vec<&str> = methods.iter().map(|method| method.name).collect();
     for (case, written) in cases.iter_mut().zip(&file.case) {
@@ -228,6 +232,7 @@ fn cases(file: &File, id: &str, way: Way, policies: &Policies) -> Result<Vec<Cas
         let workloads = if written.workload.is_empty() { &file.workload } else { &written.workload };
         let load = paths_and_flows((paths, links), workloads, way);
         let (paths, flows) = load.map_err(|fault| fault.or_at(case))?;
+        paths::check_passed(&written.link, paths.iter())?;
         let is_over_ipv4 = |flow: &Flow| flow.web || workloads::kind(flow.amount) == Kind::File;
         if let Some(ipv6) = written.ipv6.as_ref().filter(|ipv6| *ipv6.get_ref())
             && flows.iter().any(is_over_ipv4)

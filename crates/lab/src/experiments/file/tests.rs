@@ -155,6 +155,25 @@ fn a_case_may_have_links_of_its_own() {
 }
 
 #[test]
+fn a_case_with_paths_of_its_own_need_not_pass_the_files_links() {
+    let cases =
+        "[[case]]\nname = \"through\"\n[[case]]\nname = \"around\"\n[[case.path]]\nrate = \"5mbit\"\n";
+    let text = with("links = [\"a\"]", "", "", &format!("{LINK}{cases}"));
+    let mine = read(&text).unwrap();
+    let links = mine.cases.iter().map(|case| case.paths[0].links.len());
+    assert_eq!(links.collect::<Vec<_>>(), [1, 0]);
+    assert_eq!(parse(&show(&mine).unwrap(), "other", &Policies::ANY).as_ref(), Ok(&mine));
+    // A link of the case itself, and one of the file that no case passes.
+    for (text, name) in [
+        (format!("{text}[[case.link]]\nname = \"b\"\n"), "`b`"),
+        (text.replace("[[case]]\nname = \"through\"\n", ""), "`a`"),
+    ] {
+        let error = read(&text).unwrap_err();
+        assert!(error.contains("link: ") && error.contains(name) && error.contains("no path"), "{error}");
+    }
+}
+
+#[test]
 fn errors_name_line_key_and_what_is_allowed() {
     for (text, words) in [
         (with("rtt = \"40\"", "", "", ""), &["line 3: rtt: `40`", "40ms"][..]),
@@ -169,6 +188,7 @@ fn errors_name_line_key_and_what_is_allowed() {
         (with("", "start = \"soon\"", "", ""), &["line 5: start", "`soon`", "40ms"]),
         (with("", "start = \"90000s\"", "", ""), &["line 5: start", "at most 86400s"]),
         (with("links = [\"b\"]", "", "", LINK), &["line 3: links", "`b` is no link", "there is `a`"]),
+        (with("links = [\"b\"]", "", "", ""), &["line 3: links", "`b` is no link", "none: add [[link]]"]),
         (with("links = [\"a\", \"a\"]", "", "", LINK), &["line 3: links", "`a`", "once"]),
         (with("", "", "", LINK), &["line 9: link", "`a`", "no path", "links = [\"a\"]"]),
         (with("links = [\"a\"]", "", "", &format!("{LINK}{LINK}")), &["line 13: link", "name", "already"]),
@@ -253,6 +273,14 @@ fn errors_name_line_key_and_what_is_allowed() {
         (
             with("", "", "", &bounded("at-most-bdp = 2.0")).replace("rate = \"10mbit\"", "rtt = \"10ms\""),
             &["line 9: expect: at-most-bdp", "`mine`", "`rate`"],
+        ),
+        (
+            with("", "", "", &bounded("at-most-bdp = 2.0").replace("drops", "goodput_bps")),
+            &["line 9: expect: at-most-bdp", "in bytes", "held_peak_bytes"],
+        ),
+        (
+            format!("memory = \"1MB\"\n{}", with("", "", "", &bounded("within-memory = true"))),
+            &["line 10: expect: within-memory", "in bytes", "held_peak_bytes"],
         ),
         (
             with("", "", "", "[[expect]]\nmethod = \"fit\"\nquantity = \"drops\"\nat-most = 1"),

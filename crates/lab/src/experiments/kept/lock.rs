@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use super::{Kept, KeptError};
 
-/// How often the directory is locked, and the time between two attempts: a process that is just being started still has the files of
-/// the one that starts it.
+/// Attempts at the lock, and the time between two of them: a child of the last holder has its files, and so the lock, until it executes
+/// its own program.
 const ATTEMPTS: usize = 50;
 const AGAIN: Duration = Duration::from_millis(10);
 

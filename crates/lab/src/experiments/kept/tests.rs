@@ -62,7 +62,8 @@ fn runs_of_a_stopped_call_of_another_form_are_found_before_they_are_replaced() {
         fs::write(kept.file(case), "{").unwrap();
         assert_eq!((clash(false), clash(true)), (None, None));
         let resumed = Options { resume: true, ..options(out.path(), false) };
-        assert!(other_form(&experiment, None, &resumed).is_err());
+        let error = other_form(&experiment, None, &resumed).unwrap_err().to_string();
+        assert!(error.contains(": EOF ") && error.contains("; move the file elsewhere"), "{error}");
     }
 }
 

@@ -126,7 +126,7 @@ fn failures_do_not_make_the_loop_hot() {
         // Each heartbeat that succeeds calls for a sample at once.
         world.turnover = 1_000;
         world.failures.extend(works.iter().map(|work| (*work, u32::MAX)));
-        // The engine's side requests sizes without pause.
+        // The programs request sizes without pause.
         let end = world.now + Micros::from_secs(58);
         while world.now < end {
             if world.daemon.grants(world.now) {
