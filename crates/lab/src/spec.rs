@@ -32,7 +32,9 @@ pub enum SpecError {
     #[error(transparent)]
     Link(#[from] ConfigError),
     /// A queue in units of time or BDP was given without a rate.
-    #[error("a queue as a time or a share of the BDP needs a rate: give one, or bytes or packets")]
+    #[error(
+        "a queue as a time or a share of the BDP needs a rate: give one (`--rate`; `rate` in a file), or bytes or packets"
+    )]
     QueueWithoutRate,
     /// The queue holds no packet.
     #[error("queue of {bytes} bytes holds no packet of {packet} bytes: make it larger")]

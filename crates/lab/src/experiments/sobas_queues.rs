@@ -216,19 +216,21 @@ pub(super) fn gains(result: &ExperimentResult) -> Vec<Table> {
     GAINS.into_iter().map(table).chain([of_paper(result, &paths)]).collect()
 }
 
-/// Returns the paper's gain on each path, and the queue at which SOBAS as published has it here.
+/// Returns the paper's gain on each path, and the queue at which SOBAS, as published and ours, has it here.
 fn of_paper(result: &ExperimentResult, paths: &[PaperPath]) -> Table {
     let cells = |path: &PaperPath| {
-        let Some((place, gain)) = path.published() else { return vec!["-".to_owned(); 3] };
-        let here = |(queue, _): &Queue| Some((*queue, path.gain(result, queue, (PUBLISHED, RENO))?));
-        let curve: Vec<(&str, f64)> = path.queues.iter().filter_map(here).collect();
-        vec![place, format!("{gain:.2}"), queue_of(gain, &curve)]
+        let Some((place, gain)) = path.published() else { return vec!["-".to_owned(); 4] };
+        let queue = |method| {
+            let here = |(queue, _): &Queue| Some((*queue, path.gain(result, queue, (method, RENO))?));
+            queue_of(gain, &path.queues.iter().filter_map(here).collect::<Vec<_>>())
+        };
+        vec![place, format!("{gain:.2}"), queue(PUBLISHED), queue(SOBAS)]
     };
     Table {
-        title: format!("The paper's gain, and the queue at which `{PUBLISHED}` has it over `{RENO}` here"),
+        title: format!("The paper's gain over `{RENO}`, and the queue at which each method has it here"),
         note: NOTE_OF_PAPER.to_owned(),
         of: "path",
-        heads: vec!["in the paper", "gain", "queue"],
+        heads: vec!["in the paper", "gain", PUBLISHED, SOBAS],
         rows: paths.iter().map(|path| (path.name.clone(), cells(path))).collect(),
     }
 }
@@ -361,9 +363,9 @@ mod tests {
             assert_eq!(table.rows[1].0, "970 Mbit/s x 20 ms, 570 free");
             assert!(table.rows[1].1.iter().all(|cell| cell == "-"));
         }
-        assert_eq!(of_paper.rows[0].1, ["figures 9 and 10", "1.41", "between BDP/32 and BDP/16"]);
-        assert_eq!(of_paper.rows[1].1, ["figures 11 and 12", "1.27", "-"]);
-        assert_eq!(of_paper.rows[8].1, ["-"; 3], "the paper's congested path is without SOBAS");
+        assert_eq!(of_paper.rows[0].1, ["figures 9 and 10", "1.41", "between BDP/32 and BDP/16", "nowhere"]);
+        assert_eq!(of_paper.rows[1].1, ["figures 11 and 12", "1.27", "-", "-"]);
+        assert_eq!(of_paper.rows[8].1, ["-"; 4], "the paper's congested path is without SOBAS");
         result.file = Some("mine.toml".to_owned());
         assert!(tables(&result).is_empty());
         (result.file, result.id) = (None, "other".to_owned());
