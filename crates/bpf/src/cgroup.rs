@@ -9,7 +9,7 @@
 //!   it: a user who can open it could lock it, and keep it from being made or removed.
 //! - bufwise moves into the group while it starts the command, so that the command starts there.
 
-use std::fs::{self, File};
+use std::fs::{self, DirEntry, File};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -265,7 +265,12 @@ pub(crate) fn processes(group: &Path) -> Vec<i32> {
 /// Returns the groups directly below `group`.
 fn children(group: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     let entries = fs::read_dir(group).into_iter().flatten().flatten();
-    entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path())
+    entries.filter(is_group).map(|entry| entry.path())
+}
+
+/// Returns whether an entry of a cgroup's directory is a cgroup, not one of its files.
+pub(crate) fn is_group(entry: &DirEntry) -> bool {
+    entry.file_type().is_ok_and(|kind| kind.is_dir())
 }
 
 #[cfg(test)]

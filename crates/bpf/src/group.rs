@@ -3,7 +3,7 @@
 //! Paths are as in `/proc/PID/cgroup`: `/` is the root of the hierarchy, wherever it is mounted. A path below the
 //! mount itself (`/sys/fs/cgroup/...`) is accepted as well, because users see such paths.
 
-use std::fs::{self, DirEntry, File};
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, statfs};
 
-use crate::cgroup::{self, CgroupError, PREFIX};
+use crate::cgroup::{self, CgroupError, PREFIX, is_group};
 use crate::error::is_scarce;
 use crate::mount;
 
@@ -199,10 +199,6 @@ fn add_processes(group: &Path, depth: usize, all: &mut Vec<i32>) -> io::Result<(
     entries.flatten().filter(is_group).try_for_each(|child| add_processes(&child.path(), depth, all))
 }
 
-pub(crate) fn is_group(entry: &DirEntry) -> bool {
-    entry.file_type().is_ok_and(|kind| kind.is_dir())
-}
-
 /// Returns what was read; `None` if the group or process has gone, or the kernel refuses to show it (as the processes of a threaded
 /// cgroup). A lack of descriptors or of memory is an error.
 pub(crate) fn present<T>(read: io::Result<T>) -> io::Result<Option<T>> {
@@ -225,15 +221,11 @@ fn inside(directory: &impl AsRawFd, path: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use std::env;
-    use std::process::Command;
 
     use nix::errno::Errno;
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
     use super::*;
-
-    /// In the environment of a process whose descriptors run out.
-    const SCARCE: &str = "BUFWISE_TEST_SCARCE";
 
     /// A directory that is removed with all below it when dropped.
     struct Scratch(PathBuf);
@@ -269,13 +261,9 @@ mod tests {
 
     #[test]
     fn a_group_is_not_taken_for_gone_for_lack_of_descriptors() {
-        // The limit holds for the whole process, so that the test takes another one.
-        if env::var_os(SCARCE).is_none() {
-            let test = "group::tests::a_group_is_not_taken_for_gone_for_lack_of_descriptors";
-            let mut other = Command::new(env::current_exe().unwrap());
-            let output = other.args(["--exact", test]).env(SCARCE, "1").output().unwrap();
-            let said = String::from_utf8_lossy(&output.stdout);
-            return assert!(output.status.success() && said.contains("1 passed"), "{output:?}");
+        // The limit of descriptors holds for the whole process.
+        if !bufwise_trial::alone("group::tests::a_group_is_not_taken_for_gone_for_lack_of_descriptors") {
+            return;
         }
         let scratch = Scratch::new("scarce");
         fs::create_dir(scratch.0.join("a")).unwrap();

@@ -10,8 +10,8 @@ use std::path::Path;
 
 use nix::sys::stat::fstat;
 
-use crate::cgroup::PREFIX;
-use crate::group::{DEPTH, is_group, itself, present};
+use crate::cgroup::{PREFIX, is_group};
+use crate::group::{DEPTH, itself, present};
 use crate::leftover::is_tuned;
 
 /// Returns the numbers (inodes) of the cgroups at and below `roots`, except `others`, groups of a `bufwise run`, and

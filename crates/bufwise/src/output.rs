@@ -83,12 +83,36 @@ pub(crate) fn json(path: &Path, value: &impl Serialize) -> Result<()> {
     if is_stdout(path) {
         return line(&text);
     }
-    let is_new = fs::symlink_metadata(path).is_err();
-    let written = fs::write(path, text);
-    if is_new && written.is_err() {
-        let _gone = fs::remove_file(path);
+    let new_file = NewFile::at(path);
+    fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    new_file.keep();
+    Ok(())
+}
+
+/// A file that this process is about to make. Dropping this removes it again; [`NewFile::keep`] keeps it. A file that was there
+/// before is never removed.
+#[derive(Default)]
+pub(crate) struct NewFile(Option<PathBuf>);
+
+impl NewFile {
+    /// Call this before the file is made.
+    pub(crate) fn at(path: &Path) -> Self {
+        // A symbolic link stays, even if its target does not exist.
+        Self(fs::symlink_metadata(path).is_err().then(|| path.to_owned()))
     }
-    written.with_context(|| format!("cannot write {}", path.display()))
+
+    /// Keeps the file.
+    pub(crate) fn keep(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for NewFile {
+    fn drop(&mut self) {
+        if let Some(path) = &self.0 {
+            let _gone = fs::remove_file(path);
+        }
+    }
 }
 
 /// Writes a report: as JSON into the file for `--json`, if there is one, and as text, unless standard output gets the JSON. A file that

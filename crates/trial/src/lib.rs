@@ -7,6 +7,7 @@
 use std::env;
 use std::net::UdpSocket;
 use std::path::PathBuf;
+use std::process::Command;
 
 /// Says why the calling test does not run. Its caller returns.
 ///
@@ -53,4 +54,25 @@ pub fn found(what: &str, files: impl IntoIterator<Item = PathBuf>) -> Option<Pat
         skip(&format!("{what} is not installed (make peers)"));
     }
     file
+}
+
+/// Returns whether the calling test is alone in its process, so that it may change what holds for the whole process, as a limit of
+/// resources. Otherwise runs the test of the name `test` (as `module::tests::name`) in a process of its own, where this returns
+/// true; the caller returns.
+///
+/// # Panics
+/// If the test fails there, or if no test has that name.
+#[must_use]
+pub fn alone(test: &str) -> bool {
+    const ALONE: &str = "BUFWISE_TEST_ALONE";
+    if env::var_os(ALONE).is_some() {
+        return true;
+    }
+    let run = || Command::new(env::current_exe()?).args(["--exact", test]).env(ALONE, "1").output();
+    let output = run();
+    let passed = output.as_ref().is_ok_and(|output| {
+        output.status.success() && String::from_utf8_lossy(&output.stdout).contains("1 passed")
+    });
+    assert!(passed, "{output:?}");
+    false
 }

@@ -88,7 +88,7 @@ struct bw_fast_view {
 	__u32 app_limited;
 };
 
-/* What a connection without a record has moved, and its buffers, read from its socket. */
+/* The data that a connection without a record has moved, and the sizes of its buffers; all are read from its socket. */
 struct bw_unrecorded {
 	/* Payload that the application has written (acknowledged, under way or waiting), and payload received. */
 	__u64 written;

@@ -1,6 +1,6 @@
 //! Writes one line of JSON per transfer, with stable keys (bytes, seconds, bit/s).
 
-use std::fs::{self, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use bufwise_mover::Report;
 use bufwise_units::Micros;
 use serde::Serialize;
 
-use crate::output;
+use crate::output::{self, NewFile};
 use crate::transfer::{Shares, shares};
 
 /// Destination of the records.
@@ -21,9 +21,6 @@ pub(super) struct Records {
     path: PathBuf,
     to: Mutex<Lines<Box<dyn Write + Send>>>,
 }
-
-/// A file that was made for the records. Dropping this removes it again; [`NewFile::keep`] keeps it.
-pub(super) struct NewFile(Option<PathBuf>);
 
 /// Writes lines, none of which begins on another that was written in part, as to a full disk.
 struct Lines<W> {
@@ -70,16 +67,15 @@ struct Connection {
 impl Records {
     /// Appends to `path`, or to standard output for `-`. The file, if it is new, goes with its [`NewFile`].
     pub(super) fn open(path: &Path) -> Result<(Self, NewFile)> {
-        let mut new = None;
+        let mut new = NewFile::default();
         let to: Box<dyn Write + Send> = if output::is_stdout(path) {
             Box::new(io::stdout())
         } else {
-            // A symbolic link stays, even if its target does not exist.
-            new = fs::symlink_metadata(path).is_err().then(|| path.to_owned());
+            new = NewFile::at(path);
             let file = OpenOptions::new().append(true).create(true).open(path);
             Box::new(file.with_context(|| format!("cannot write {}", path.display()))?)
         };
-        Ok((Self { path: path.to_owned(), to: Mutex::new(Lines { to, is_cut: false }) }, NewFile(new)))
+        Ok((Self { path: path.to_owned(), to: Mutex::new(Lines { to, is_cut: false }) }, new))
     }
 
     pub(super) fn write(&self, transfer: &Transfer) -> Result<()> {
@@ -89,21 +85,6 @@ impl Records {
         // The writer is valid also after a panic elsewhere: each line is one call.
         let mut to = self.to.lock().unwrap_or_else(PoisonError::into_inner);
         to.add(line.as_bytes()).with_context(|| format!("cannot write {}", self.path.display()))
-    }
-}
-
-impl NewFile {
-    /// Keeps the file: the server has started.
-    pub(super) fn keep(mut self) {
-        self.0 = None;
-    }
-}
-
-impl Drop for NewFile {
-    fn drop(&mut self) {
-        if let Some(path) = &self.0 {
-            let _gone = fs::remove_file(path);
-        }
     }
 }
 

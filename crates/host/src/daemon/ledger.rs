@@ -25,7 +25,7 @@ struct Ledger {
     plan: Plan,
     /// Its shares.
     books: Books,
-    /// What was counted and logged of it.
+    /// Its counted changes, and those of them that were logged.
     news: News,
 }
 

@@ -115,6 +115,15 @@ struct Claim {
     modelled: Bytes,
 }
 
+/// The memory of a round that is left for connections with a demand.
+#[derive(Clone, Copy, Debug)]
+struct Left {
+    /// Beside what closing connections and stalled senders hold.
+    shared: Bytes,
+    /// Beside what closing connections hold: stalled senders that begin anew have their queues in it.
+    with_stalled: Bytes,
+}
+
 /// Computes the shares of the send memory for the connections of one engine.
 #[derive(Debug)]
 pub(super) struct ShareBook {
@@ -241,8 +250,10 @@ impl ShareBook {
             takes_part(flow, self.small_document) && (self.policy.is_published() || self.is_live(flow, now))
         };
         let flows: Vec<&FlowState> = all.iter().filter(takes_part).collect();
-        let taken = self.closing(all) + self.held_by_stalled(all);
-        let shared = self.left(taken);
+        let closing = self.closing(all);
+        let taken = closing + self.held_by_stalled(all);
+        let left = Left { shared: self.left(taken), with_stalled: self.left(closing) };
+        let shared = left.shared;
         let claims: Vec<Claim> = flows.iter().map(|flow| self.claim(flow, now)).collect();
         let demands: Vec<Bytes> = claims.iter().map(|claim| claim.demand).collect();
         let asked = self.asked(&demands, taken);
@@ -251,7 +262,7 @@ impl ShareBook {
             PolicyKind::Eq => share::equal(flows.len(), shared),
             PolicyKind::Sabt => {
                 let (shares, orders, soon) =
-                    self.proportional_round(all, &flows, &claims, &demands, shared, now);
+                    self.proportional_round(all, &flows, &claims, &demands, left, now);
                 let shares = Shares { pressure: self.is_pressed(held), ..shares };
                 return Round { shares, orders: self.orders.changed(orders), asked, soon };
             }
@@ -274,7 +285,7 @@ impl ShareBook {
         let bounds_newcomers = level.is_some() && !self.policy.is_published();
         let shares = Shares {
             level,
-            newcomer: if bounds_newcomers { self.newcomer(all, &flows, now) } else { None },
+            newcomer: if bounds_newcomers { self.newcomer(all, &flows, left, now) } else { None },
             newest_at: newest_that_has_begun(all),
             window: None,
             pressure: self.is_pressed(held),
@@ -310,9 +321,9 @@ impl ShareBook {
     /// Returns the bound of newcomers beside the connections with a demand, `flows`; `None`: that of the others. Beside few
     /// connections it is the part of one more. Beside many it would last too long; but if most have stalled, as in an outage,
     /// it is an equal part, because all of them may begin anew at the same time.
-    fn newcomer(&self, all: &[FlowState], flows: &[&FlowState], now: Micros) -> Option<Bytes> {
+    fn newcomer(&self, all: &[FlowState], flows: &[&FlowState], left: Left, now: Micros) -> Option<Bytes> {
         // Senders that begin anew hold memory already.
-        let shared = self.left(self.closing(all));
+        let shared = left.with_stalled;
         if all.len() <= FEW {
             return Some(part_of_one_more(flows, self.may_begin(all, now), shared));
         }
@@ -348,10 +359,10 @@ impl ShareBook {
         flows: &[&FlowState],
         claims: &[Claim],
         demands: &[Bytes],
-        shared: Bytes,
+        left: Left,
         now: Micros,
     ) -> (Shares, Vec<(u64, Order)>, bool) {
-        let growing = self.budget.scaled(GROWING.0, GROWING.1);
+        let (shared, growing) = (left.shared, self.budget.scaled(GROWING.0, GROWING.1));
         let senders = |flow: &&FlowState| is_ours(flow) && self.is_live(flow, now);
         let senders: Vec<&FlowState> = all.iter().filter(senders).collect();
         let (mut orders, soon): (Vec<(u64, Order)>, bool) = if is_tight(&senders, shared) {
@@ -363,7 +374,7 @@ impl ShareBook {
             (of_each.map(|((flow, claim), limit)| (flow.cookie, claim.order(limit))).collect(), soon)
         };
         let of_one_more = || part_of_one_more(&senders, 0, shared);
-        let level = self.newcomer(all, &senders, now).unwrap_or_else(of_one_more);
+        let level = self.newcomer(all, &senders, left, now).unwrap_or_else(of_one_more);
         // With its last order, a connection without a demand would begin with memory that other connections now have.
         let was_ordered =
             |flow: &&FlowState| is_ours(flow) && !self.is_live(flow, now) && self.orders.has(flow.cookie);
